@@ -87,7 +87,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "@opentelemetry": ["src/telemetry/"],
   "@std/cli": ["src/cli/", "src/main.ts"],
   // Loading the SDK takes longer than starting toolmux: everywhere else it is an `await import()`.
-  "@modelcontextprotocol": ["src/demo/"],
+  "@modelcontextprotocol": ["src/demo/", "src/agent-files/script-server.ts"],
 };
 
 /** Code, and the only places where it stands. */
@@ -130,6 +130,7 @@ const OPENS = /^node:(?:dgram|fs|fs\/promises|http|http2|https|net|sqlite|tls)$/
  * the client of a running hub, and the programs that a command starts as children.
  */
 const DOORS: readonly string[] = [
+  "src/agent-files/script-server.ts",
   "src/operations/",
   "src/host/",
   "src/control/running-hubs.ts",

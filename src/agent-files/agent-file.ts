@@ -9,6 +9,9 @@ import type { AgentSpec, ModelSpec } from "../manifest/agents.ts";
 import type { Filter } from "../manifest/filter.ts";
 import type { ExternalServer } from "../manifest/manifest.ts";
 import { formatProblem, type Problem } from "../manifest/problems.ts";
+import type { NamedPrompt } from "./named-prompts.ts";
+import type { Permissions } from "./permissions.ts";
+import type { Script } from "./toolsets.ts";
 
 /** Maximum size of an agent's file, in bytes. */
 export const MAX_AGENT_FILE = 1024 * 1024;
@@ -16,8 +19,23 @@ export const MAX_AGENT_FILE = 1024 * 1024;
 /** Maximum number of agents, of models, of servers, and of listed problems of a file. */
 export const FILE_LIMITS = { agents: 256, models: 256, servers: 64, problems: 100 } as const;
 
-/** Tools that the agent loop itself implements. */
-export type BuiltInTool = "think" | "todo" | "transfer_task";
+/** Tools that toolmux itself has. */
+export type BuiltInTool = "think" | "todo" | "memory" | "user_prompt" | "transfer_task";
+
+/** A toolset of an agent that a server has to provide, such as `filesystem`. */
+export interface ToolsetUse {
+  /** The name of the agent. */
+  readonly agent: string;
+  readonly type: string;
+  /** The server's own names of the only tools that the agent gets; undefined: all. */
+  readonly tools: readonly string[] | undefined;
+  /** The model that reads the results of its tools; undefined: the agent's own. */
+  readonly model?: string | undefined;
+  /** The commands of a toolset `script`; absent: it is none. */
+  readonly scripts?: readonly Script[] | undefined;
+  /** Its place in the file; the message is replaced. */
+  readonly place: Problem;
+}
 
 /** An agent of a file: its specification, and the settings that only files have. */
 export interface AgentDefinition {
@@ -32,6 +50,14 @@ export interface AgentDefinition {
   readonly addDate: boolean;
   /** Whether the instruction gets the working directory and the operating system. */
   readonly addEnvironmentInfo: boolean;
+  /** What the agent's memory is called; agents of a file with equal names share one. Absent: the agent's own name. */
+  readonly memory?: string;
+  /** Whether the agent shares its list of things to do with all agents of the file that do. */
+  readonly sharesTodos?: boolean;
+  /** What a person is told when a conversation begins. */
+  readonly welcomeMessage?: string;
+  /** Prompts that a person sends by their names. */
+  readonly prompts?: ReadonlyMap<string, NamedPrompt>;
 }
 
 /** The content of a file of agents. Immutable. */
@@ -46,6 +72,17 @@ export interface AgentFile {
   readonly models: ReadonlyMap<string, ModelSpec>;
   /** The servers that the file defines. They run for one session only. */
   readonly servers: readonly ExternalServer[];
+  /** The toolsets that servers of the manifest have to provide; absent: none. */
+  readonly toolsets?: readonly ToolsetUse[];
+  /** The types of the toolsets that a server provides, by the server's name in `Filter`s; absent: none. */
+  readonly toolsetsByServer?: ReadonlyMap<string, readonly string[]>;
+  /** What the file says about calls that are forbidden, asked for, or allowed; absent: nothing. */
+  readonly permissions?: Permissions;
+  /**
+   * The tools for which `allow` of the permissions counts: `all` only after a person's trust, which has shown the rules;
+   * absent: none, because the file is not trusted.
+   */
+  readonly allows?: "all" | "readOnly";
   /** Settings of the file that toolmux does not support, each with its place. */
   readonly unsupported: readonly Problem[];
   /**
@@ -73,11 +110,14 @@ export function agentInvalidError(problems: readonly Problem[]): HubError {
  * of the agent sees.
  */
 export function restrictUntrusted(file: AgentFile): AgentFile {
-  const forbiddenActions = file.servers.map((spec) =>
-    spec.kind === "stdio"
-      ? `run ${sanitizeLine(spec.command)} (server "${sanitizeLine(spec.name)}")`
-      : `reach ${hostOf(spec.url)} (server "${sanitizeLine(spec.name)}")`,
-  );
+  const forbiddenActions = [
+    ...file.servers.map((spec) =>
+      spec.kind === "stdio"
+        ? `run ${sanitizeLine(spec.command)} (server "${sanitizeLine(spec.name)}")`
+        : `reach ${hostOf(spec.url)} (server "${sanitizeLine(spec.name)}")`,
+    ),
+    ...file.forbiddenActions,
+  ];
   const models = new Map<string, ModelSpec>();
   for (const [name, model] of file.models) {
     const { url, apiKey, ...rest } = model;
@@ -100,17 +140,25 @@ export function restrictUntrusted(file: AgentFile): AgentFile {
     const allowed = mayKeep ? spec : others;
     agents.set(name, { ...agent, ownTools: undefined, spec: { ...allowed, respectMode: true } });
   }
+  if (file.permissions !== undefined && file.permissions.allow.length > 0)
+    forbiddenActions.push("allow its own calls");
   const forbiddenModels = [...file.models.keys()].filter((name) => !models.has(name));
   return { ...file, agents, models, servers: [], forbiddenActions, forbiddenModels };
 }
 
-/** One sentence about what a file that is not trusted may not do; undefined if it may do everything. */
-export function describeRestrictions({ source, forbiddenActions }: AgentFile): string | undefined {
+/** What a file may not do that a person has not trusted, in sentences; undefined if it may do everything. */
+export function describeRestrictions({
+  source,
+  servers,
+  forbiddenActions,
+}: AgentFile): string | undefined {
   if (forbiddenActions.length === 0) return undefined;
   const shown = forbiddenActions.slice(0, MAX_SHOWN);
   const more =
     forbiddenActions.length > MAX_SHOWN ? `, and ${forbiddenActions.length - MAX_SHOWN} more` : "";
-  return `${sanitizeLine(source)} is not trusted, so it may not ${shown.join("; ")}${more}. It works with the tools of the hub alone. To allow this: toolmux trust ${shellWord(source)}`;
+  // A file in the configuration folder keeps its servers, and still needs trust for a shell.
+  const rest = servers.length > 0 ? "" : " It works with the tools of the hub alone.";
+  return `${sanitizeLine(source)} is not trusted, so it may not ${shown.join("; ")}${more}.${rest} To allow this: toolmux trust ${shellWord(source)}`;
 }
 const MAX_SHOWN = 5;
 

@@ -2,14 +2,27 @@ import { constants, open, readdir, realpath, stat } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, resolve, sep } from "node:path";
 import process from "node:process";
 import { HubError, toHubError } from "../base/errors.ts";
-import { configFolders, expandHome, stateFolder, type SystemEnvironment } from "../base/paths.ts";
+import {
+  configFolders,
+  dataFolder,
+  expandHome,
+  stateFolder,
+  type SystemEnvironment,
+} from "../base/paths.ts";
 import { decodeUtf8, type FileBytes } from "../base/read-file.ts";
 import type { Agents, AgentSpec } from "../manifest/agents.ts";
 import { parseText, type ParsedFile } from "../manifest/syntax/parse.ts";
 import { addPositions } from "../manifest/syntax/positions.ts";
 import { fileProblem, findNearest, type Problem } from "../manifest/problems.ts";
 import { isTable } from "../manifest/table.ts";
-import { isDigestTrusted, isHashTrusted, sha256Hex } from "../manifest/trust.ts";
+import { readToolsets, type ToolsetMappings } from "../manifest/toolsets.ts";
+import {
+  findTrustedAgentFile,
+  isDigestTrusted,
+  isHashTrusted,
+  sha256Hex,
+  type TrustedAgentFile,
+} from "../manifest/trust.ts";
 import {
   type AgentFile,
   type AgentFileResult,
@@ -21,6 +34,7 @@ import type { SiblingFileReader } from "./docker-agent.ts";
 import { parseReference, parseReferenceOrThrow } from "./reference.ts";
 import type { RegistryOptions } from "./registry.ts";
 import { AgentStore, type StoredAgent } from "./store.ts";
+import { provideToolsets } from "./toolsets.ts";
 
 /** The settings for agent files (`[agentFiles]`). */
 export interface AgentFileSettings {
@@ -32,6 +46,8 @@ export interface AgentFileSettings {
   readonly strict: boolean;
   /** The hosts of the registries from which agents may be pulled, as `Reference.host`; undefined: all registries. */
   readonly registries?: readonly string[] | undefined;
+  /** What provides the toolsets of the files. */
+  readonly toolsets?: ToolsetMappings | undefined;
   /** The base folder of relative paths in these settings; undefined: the working directory. */
   readonly baseDir?: string | undefined;
 }
@@ -114,6 +130,11 @@ export class AgentLibrary {
   readonly store: AgentStore;
   readonly #options: AgentLibraryOptions;
   readonly #cache = new Map<string, CachedFile>();
+  /** The results of `#applySettings`, by the file as it was read, for the same trust. */
+  readonly #applied = new WeakMap<
+    AgentFile,
+    { readonly state: string; readonly file: AgentFile }
+  >();
 
   constructor(options: AgentLibraryOptions) {
     this.#options = options;
@@ -266,8 +287,58 @@ export class AgentLibrary {
     }
     const { result, hash } = await this.#readReal(real);
     if (!result.ok) throw agentInvalidError(result.problems);
-    const file = this.#checkStrict(result.file);
-    return (await this.#isTrusted(real, hash)) ? file : restrictUntrusted(file);
+    return this.#applySettings(result.file, real, hash, () => this.#isTrusted(real, hash));
+  }
+
+  /**
+   * The file with servers for its toolsets, and with the restrictions of a file that is not trusted.
+   * @param key the real path, or the digest
+   * @param of the hash of the content, or the digest
+   * @throws {HubError} agentInvalid if something of it is not supported, and the settings are strict
+   */
+  async #applySettings(
+    file: AgentFile,
+    key: string,
+    of: string,
+    isTrusted: () => Promise<boolean>,
+  ): Promise<AgentFile> {
+    const { env, platform } = this.#options;
+    const shown = await findTrustedAgentFile(key, of, stateFolder(env, platform));
+    const trusted = await isTrusted();
+    const state = JSON.stringify([trusted, shown]);
+    const known = this.#applied.get(file);
+    if (known?.state === state) return known.file;
+    const provided = this.#checkStrict(this.provide(file, shown));
+    const applied: AgentFile = trusted
+      ? { ...provided, allows: shown === undefined ? "readOnly" : "all" }
+      : restrictUntrusted(provided);
+    this.#applied.set(file, { state, file: applied });
+    return applied;
+  }
+
+  /**
+   * The file with servers for its toolsets, without restrictions.
+   * @param shown what a person has seen and chosen when the file was trusted; undefined: nobody has, so its agents get no
+   * shell
+   */
+  provide(file: AgentFile, shown: Pick<TrustedAgentFile, "toolsets"> | undefined): AgentFile {
+    const { env, platform, settings, cwd } = this.#options;
+    const folder = isAbsolute(file.source) ? dirname(file.source) : cwd;
+    const source = { file: file.source, baseDir: folder };
+    const chosen = readToolsets(shown?.toolsets, source).toolsets;
+    const mappings = new Map(
+      [...chosen, ...(settings.toolsets ?? [])].map(([type, mapping]) => {
+        if ("server" in mapping || mapping.roots === undefined) return [type, mapping] as const;
+        const roots = mapping.roots.map((root) => resolve(mapping.baseDir, expandHome(root, env)));
+        return [type, { ...mapping, roots }] as const;
+      }),
+    );
+    const ownFolders = [
+      ...configFolders(env, platform),
+      stateFolder(env, platform),
+      dataFolder(env, platform),
+    ].map(realPathOf);
+    return provideToolsets(file, { mappings, mayUseShell: shown !== undefined, ownFolders });
   }
 
   /**
@@ -298,14 +369,14 @@ export class AgentLibrary {
   }
 
   /**
-   * Reads a pulled agent as if its digest were trusted, without restrictions.
+   * Reads a pulled agent without restrictions, and without servers for its toolsets.
    * @throws {HubError} storeBroken, agentInvalid
    */
   async readTrusted(stored: StoredAgent): Promise<AgentFile> {
     const bytes = await this.store.read(stored);
     const result = await readAgentText(bytes, `${stored.reference}.yaml`, "", noFiles);
     if (!result.ok) throw agentInvalidError(result.problems);
-    return this.#checkStrict(result.file);
+    return result.file;
   }
 
   /** Whether a file is in one of the folders. @param real its real path */
@@ -317,8 +388,10 @@ export class AgentLibrary {
   async #readStored(stored: StoredAgent): Promise<AgentFile> {
     const { env, platform } = this.#options;
     const file = await this.readTrusted(stored);
-    const isTrusted = await isDigestTrusted(stored.digest, stateFolder(env, platform));
-    return isTrusted ? file : restrictUntrusted(file);
+    const { digest } = stored;
+    return this.#applySettings(file, digest, digest, () =>
+      isDigestTrusted(digest, stateFolder(env, platform)),
+    );
   }
 
   #checkStrict(file: AgentFile): AgentFile {
@@ -402,7 +475,13 @@ export async function readAgentText(
     return { ok: false, problems: await place(result.problems), isScript };
   }
   const unsupported = await place(result.file.unsupported);
-  return { ok: true, file: { ...result.file, unsupported } };
+  const { toolsets = [] } = result.file;
+  const places = await place(toolsets.map((use) => use.place));
+  const placed = toolsets.map((use, at) => ({ ...use, place: places[at] ?? use.place }));
+  return {
+    ok: true,
+    file: { ...result.file, unsupported, ...(placed.length > 0 && { toolsets: placed }) },
+  };
 }
 
 async function parseAgentText(text: string, name: string): Promise<ParsedFile> {
@@ -412,6 +491,16 @@ async function parseAgentText(text: string, name: string): Promise<ParsedFile> {
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     return { ok: false, message: "nested too deeply", position: undefined };
+  }
+}
+
+/** The path without links; the path itself if it does not exist. */
+function realPathOf(path: string): string {
+  const { realpathSync } = process.getBuiltinModule("node:fs");
+  try {
+    return realpathSync(path);
+  } catch {
+    return path;
   }
 }
 

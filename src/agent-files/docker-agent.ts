@@ -1,16 +1,18 @@
+import { resolve } from "node:path";
 import * as v from "valibot";
 import {
   makeAgentSpec,
   makeModelSpec,
+  type ModelFallback,
   type ModelProvider,
+  type ModelRoute,
   type ModelSpec,
+  type StructuredOutput,
 } from "../manifest/agents.ts";
 import { nonEmptyText, flag, record, text, uncheckedTable } from "../manifest/fields.ts";
 import { type Filter, filterWithoutPatternsSchema } from "../manifest/filter.ts";
-import { type ExternalServer, isExternal } from "../manifest/manifest.ts";
-import { mergeConfigs } from "../manifest/merge/merge.ts";
+import type { ExternalServer } from "../manifest/manifest.ts";
 import { findNearest, type KeyPath, type Problem } from "../manifest/problems.ts";
-import { readServers } from "../manifest/files/manifest-file.ts";
 import { createTable, isTable, type Table, withoutNulls } from "../manifest/table.ts";
 import { validate } from "../manifest/validate.ts";
 import {
@@ -19,7 +21,11 @@ import {
   type BuiltInTool,
   FILE_LIMITS,
   type AgentDefinition,
+  type ToolsetUse,
 } from "./agent-file.ts";
+import { type NamedPrompt, unsupportedPlaceholder } from "./named-prompts.ts";
+import { readExternalServers, type Script } from "./toolsets.ts";
+import { parsePermission, type Permissions } from "./permissions.ts";
 
 /**
  * Reads a file in the format of docker-agent (cagent): `agents`, `models`, `providers`, `mcps`, `metadata`. Keys and
@@ -62,6 +68,13 @@ const fileEntries = {
   providers: v.exactOptional(tableSchema),
   mcps: v.exactOptional(tableSchema),
   metadata: v.exactOptional(tableSchema),
+  permissions: v.exactOptional(tableSchema),
+};
+
+const permissionEntries = {
+  allow: v.exactOptional(names),
+  ask: v.exactOptional(names),
+  deny: v.exactOptional(names),
 };
 
 const agentEntries = {
@@ -76,6 +89,30 @@ const agentEntries = {
   add_date: v.exactOptional(flag),
   add_environment_info: v.exactOptional(flag),
   add_prompt_files: v.exactOptional(names),
+  welcome_message: v.exactOptional(text),
+  commands: v.exactOptional(
+    v.union([v.array(tableSchema), tableSchema], "a table of prompts, by name"),
+  ),
+  fallback: v.exactOptional(tableSchema),
+  structured_output: v.exactOptional(tableSchema),
+};
+
+const commandEntries = {
+  description: v.exactOptional(text),
+  instruction: nonEmptyText,
+};
+
+const fallbackEntries = {
+  models: v.exactOptional(names),
+  retries: v.exactOptional(v.pipe(v.number("a whole number"), v.integer("a whole number"))),
+  cooldown: v.exactOptional(text),
+};
+
+const structuredOutputEntries = {
+  name: nonEmptyText,
+  description: v.exactOptional(text),
+  strict: v.exactOptional(flag),
+  schema: tableSchema,
 };
 
 const modelEntries = {
@@ -83,10 +120,18 @@ const modelEntries = {
   model: v.exactOptional(nonEmptyText),
   max_tokens: v.exactOptional(wholeNumber),
   temperature: v.exactOptional(v.number("a number")),
+  top_p: v.exactOptional(v.number("a number")),
+  frequency_penalty: v.exactOptional(v.number("a number")),
+  presence_penalty: v.exactOptional(v.number("a number")),
   base_url: v.exactOptional(nonEmptyText),
   token_key: v.exactOptional(nonEmptyText),
+  provider_opts: v.exactOptional(tableSchema),
+  routing: v.exactOptional(v.array(tableSchema, "an array of tables")),
   thinking_budget: v.exactOptional(v.union([text, v.number()], "a level or a number of tokens")),
 };
+
+const routeEntries = { model: nonEmptyText, examples: names };
+const optionEntries = { interleaved_thinking: v.exactOptional(v.unknown()) };
 
 const providerEntries = {
   api_type: v.exactOptional(text),
@@ -100,6 +145,9 @@ const remoteEntries = {
   headers: v.exactOptional(record(scalarText)),
 };
 
+/** Whether the tools, or some of them, are found by a search. */
+const defer = v.exactOptional(v.union([flag, names], "a boolean or names of tools"));
+
 const mcpEntries = {
   type: v.exactOptional(text),
   name: v.exactOptional(nonEmptyText),
@@ -110,6 +158,9 @@ const mcpEntries = {
   ref: v.exactOptional(nonEmptyText),
   tools: v.exactOptional(names),
   instruction: v.exactOptional(text),
+  // The package from which docker-agent installs a command that is missing.
+  version: v.exactOptional(text),
+  defer,
 };
 
 const toolmuxEntries = {
@@ -118,15 +169,48 @@ const toolmuxEntries = {
   instruction: v.exactOptional(text),
 };
 
-const builtInEntries = { type: text, instruction: v.exactOptional(text) };
+const builtInEntries = {
+  type: text,
+  instruction: v.exactOptional(text),
+  path: v.exactOptional(nonEmptyText),
+  shared: v.exactOptional(flag),
+};
 
-const BUILT_INS: readonly BuiltInTool[] = ["think", "todo", "transfer_task"];
+/** The keys of a toolset that a server of the manifest provides. */
+const mappedEntries = {
+  type: text,
+  name: v.exactOptional(text),
+  tools: v.exactOptional(names),
+  instruction: v.exactOptional(text),
+  model: v.exactOptional(nonEmptyText),
+  defer,
+};
+
+/** The toolsets whose other keys have a meaning of their own; those of all others are settings of their servers. */
+const KNOWN_TOOLSETS = ["filesystem", "fetch", "shell"];
+
+const scriptEntries = {
+  cmd: nonEmptyText,
+  description: v.exactOptional(text),
+  args: v.exactOptional(tableSchema),
+  required: v.exactOptional(names),
+  env: v.exactOptional(record(scalarText)),
+  working_dir: v.exactOptional(nonEmptyText),
+};
+
+const BUILT_INS: readonly BuiltInTool[] = [
+  "think",
+  "todo",
+  "memory",
+  "user_prompt",
+  "transfer_task",
+];
 
 /**
  * Keys of docker-agent that toolmux does not support. They are not misspelt, so no other key is suggested for them.
  */
 const OTHER_KEYS = new Set(
-  "rag permissions fallback welcome_message code_mode_tools num_history_items commands structured_output hooks skills add_description_parameter top_p frequency_penalty presence_penalty parallel_tool_calls provider_opts track_usage routing toon model config shared path shell post_edit api_config ignore_vcs defer timeout url headers file_types models version".split(
+  "rag code_mode_tools num_history_items hooks skills add_description_parameter parallel_tool_calls track_usage toon config shared path shell post_edit api_config ignore_vcs timeout url headers file_types models".split(
     " ",
   ),
 );
@@ -166,6 +250,9 @@ class DockerAgentReader {
   #mcps: Table = {};
   /** Servers by their settings as JSON: agents with equal settings share one server. */
   readonly #servers = new Map<string, ToolsetServer>();
+  readonly #toolsets: ToolsetUse[] = [];
+  /** The routes of models, by the name of the model. */
+  readonly #routes = new Map<string, readonly ModelRoute[]>();
 
   constructor(
     { file, baseDir }: { readonly file: string; readonly baseDir: string },
@@ -200,6 +287,7 @@ class DockerAgentReader {
       if (agent !== undefined) agents.set(name, agent);
     }
     const servers = this.#readServers();
+    const permissions = this.#readPermissions(top?.permissions);
     const entry = agents.has("root") ? "root" : [...agents.keys()][0];
     if (this.#problems.length > 0 || entry === undefined)
       return { ok: false, problems: this.#problems.slice(0, FILE_LIMITS.problems) };
@@ -209,6 +297,8 @@ class DockerAgentReader {
       agents,
       models: this.#models,
       servers,
+      ...(this.#toolsets.length > 0 && { toolsets: this.#toolsets }),
+      ...(permissions !== undefined && { permissions }),
       unsupported: this.#unsupported,
       forbiddenActions: [],
     };
@@ -222,6 +312,9 @@ class DockerAgentReader {
     const tools: Filter[] = [];
     const ownTools: Filter[] = [];
     const builtIns = new Set<BuiltInTool>();
+    let memory: string | undefined;
+    let sharesTodos = false;
+    let isDeferred = false;
     const instructions = [this.#renderInstruction(input, path)];
     for (const [index, toolset] of (input.toolsets ?? []).entries()) {
       const at = [...path, "toolsets", index];
@@ -237,22 +330,61 @@ class DockerAgentReader {
             ? { servers: [escapeGlob(server.name)] }
             : { ids: server.tools.map((tool) => `${server.name}.${tool}`) },
         );
+        isDeferred ||= "defer" in toolset && toolset["defer"] !== false;
         instructions.push(toolsetInstruction(toolset));
       } else if (type === "toolmux") {
         const own = this.#check(toolmuxEntries, toolset, at);
         if (own !== undefined) tools.push(own.filter ?? "all");
         instructions.push(toolsetInstruction(toolset));
       } else if (builtIn !== undefined) {
-        this.#check(builtInEntries, toolset, at);
+        const own = this.#check(builtInEntries, toolset, at);
         builtIns.add(builtIn);
+        if (builtIn === "memory") memory ??= own?.path;
+        if (builtIn === "todo") sharesTodos ||= own?.shared === true;
         instructions.push(toolsetInstruction(toolset));
       } else {
-        this.#notSupported([...at, "type"], "value", `the toolset "${type}" is not supported`);
+        const common = Object.fromEntries(
+          Object.entries(toolset).filter(([key]) => Object.hasOwn(mappedEntries, key)),
+        );
+        const isKnown = KNOWN_TOOLSETS.includes(type);
+        const own = this.#leaveOut(() =>
+          this.#check(mappedEntries, isKnown ? toolset : common, at),
+        );
+        if (own === undefined) continue;
+        const place: Problem = {
+          file: this.#file,
+          path: [...at, "type"],
+          at: "value",
+          message: "",
+        };
+        this.#toolsets.push({
+          agent: name,
+          type,
+          tools: own.tools,
+          scripts:
+            type === "script" ? this.#readScripts(toolset["shell"], [...at, "shell"]) : undefined,
+          model: this.#modelIn(own.model, at),
+          place,
+        });
+        isDeferred ||= own.defer !== undefined && own.defer !== false;
+        instructions.push(toolsetInstruction(toolset));
       }
     }
+    const prompts = this.#readPrompts(input.commands, [...path, "commands"]);
+    const fallback = this.#readFallback(input.fallback, [...path, "fallback"]);
+    const output = this.#readStructuredOutput(input.structured_output, [
+      ...path,
+      "structured_output",
+    ]);
+    const [model = "auto", ...others] = this.#modelsOf(input.model, [...path, "model"]);
     const spec = makeAgentSpec({
       name,
-      model: this.#modelOf(input.model, [...path, "model"]),
+      model,
+      ...(others.length > 0 && { alternateModels: others }),
+      ...this.#routesOf(model, path),
+      ...(fallback !== undefined && { fallback }),
+      ...(output !== undefined && { structuredOutput: output }),
+      ...(isDeferred && { expose: "search" as const }),
       description: input.description,
       instruction: instructions.filter((part) => part !== "").join("\n\n"),
       tools: anyOf(tools),
@@ -267,6 +399,10 @@ class DockerAgentReader {
       builtIns: [...builtIns],
       addDate: input.add_date ?? false,
       addEnvironmentInfo: input.add_environment_info ?? false,
+      ...(memory !== undefined && { memory }),
+      ...(sharesTodos && { sharesTodos }),
+      ...(input.welcome_message !== undefined && { welcomeMessage: input.welcome_message }),
+      ...(prompts.size > 0 && { prompts }),
     };
   }
 
@@ -286,7 +422,10 @@ class DockerAgentReader {
     for (const [index, prompt] of more.entries()) {
       const read = this.#readSibling(prompt);
       if ("text" in read) parts.push(read.text);
-      else this.#notSupported([...path, "add_prompt_files", index], "value", read.problem);
+      else {
+        const message = `${read.problem}; put it beside the file, or remove the line`;
+        this.#notSupported([...path, "add_prompt_files", index], "value", message);
+      }
     }
     return parts.filter((part) => part !== "").join("\n\n");
   }
@@ -299,39 +438,140 @@ class DockerAgentReader {
     return list.filter((name, index) => {
       if (name in all) return true;
       const advice = this.#suggest(name, Object.keys(all));
-      const message = `"${name}" is not an agent of this file${advice}`;
+      const message = `"${name}" is not an agent of this file${advice || `; describe it there: agents: {NAME: …}`}`;
       this.#notSupported([...path, index], "value", message);
       return false;
     });
   }
 
-  /** The model of an agent: a key of `models`, or `provider/model`. */
-  #modelOf(name: string | undefined, path: KeyPath): string {
-    if (name === undefined) {
-      this.#notSupported(path, "value", "an agent without a model needs --model");
-      return "auto";
-    }
-    const [first = name, ...others] = name.split(",").map((part) => part.trim());
-    if (others.length > 0)
-      this.#notSupported(
-        path,
-        "value",
-        `several models in turn are not supported: uses "${first}"`,
-      );
-    if (this.#models.has(first)) return first;
-    const [provider = "", ...rest] = first.split("/");
+  /** The models of an agent, which answer in turn: keys of `models`, or `provider/model`, separated by commas. */
+  #modelsOf(list: string | undefined, path: KeyPath): readonly string[] {
+    if (list === undefined) return [];
+    const all = list.split(",").map((part) => part.trim());
+    return all.filter((name) => name !== "").map((name) => this.#modelOf(name, path));
+  }
+
+  #modelOf(name: string, path: KeyPath): string {
+    if (this.#models.has(name)) return name;
+    const [provider = "", ...rest] = name.split("/");
     const model = rest.join("/");
-    if (first === "auto") this.#notSupported(path, "value", 'the model "auto" is not supported');
-    if (model === "" || OWN_PROVIDERS.some((own) => own === provider)) return first;
-    const spec = this.#makeModel(first, { provider, model }, path);
-    if (spec !== undefined) this.#models.set(first, spec);
-    return first;
+    if (model === "" || OWN_PROVIDERS.some((own) => own === provider)) return name;
+    const spec = this.#makeModel(name, { provider, model }, path);
+    if (spec !== undefined) this.#models.set(name, spec);
+    return name;
+  }
+
+  /** The routes of an agent's model, whose models are opened by name. */
+  #routesOf(model: string, path: KeyPath): { readonly routes?: readonly ModelRoute[] } {
+    const routes = this.#routes.get(model);
+    if (routes === undefined) return {};
+    return {
+      routes: routes.map((route) => {
+        return { ...route, model: this.#modelOf(route.model, [...path, "model"]) };
+      }),
+    };
+  }
+
+  /** The commands of a toolset `script`; undefined if it has none. */
+  #readScripts(input: unknown, path: KeyPath): readonly Script[] | undefined {
+    const scripts = Object.entries(isTable(input) ? input : {}).flatMap(([name, entry]) => {
+      const at = [...path, name];
+      const read = this.#leaveOut(() => this.#check(scriptEntries, entry, at));
+      if (read === undefined) return [];
+      const { cmd, description, args = {}, required = [], env = {}, working_dir: folder } = read;
+      if (!/^[\w-]{1,64}$/.test(name) || !Object.keys(args).every((key) => /^\w+$/.test(key))) {
+        const message = "the names of a command and its arguments have letters, digits, _ and -";
+        this.#notSupported(at, "key", message);
+        return [];
+      }
+      const workingDir = folder === undefined ? undefined : resolve(this.#baseDir || "/", folder);
+      return [{ name, cmd, description, args, required, env, workingDir }];
+    });
+    return scripts.length === 0 ? undefined : scripts.slice(0, MAX_SCRIPTS);
+  }
+
+  #modelIn(name: string | undefined, at: KeyPath): string | undefined {
+    return name === undefined ? undefined : this.#modelOf(name, [...at, "model"]);
+  }
+
+  #readFallback(input: unknown, path: KeyPath): ModelFallback | undefined {
+    const read = input === undefined ? undefined : this.#check(fallbackEntries, input, path);
+    if (read?.models === undefined || read.models.length === 0) return undefined;
+    const { models, retries = 2, cooldown = "1m" } = read;
+    const ms = durationOf(cooldown);
+    if (ms === undefined) {
+      const message = "is no duration, such as 1m, so 1m is used";
+      this.#notSupported([...path, "cooldown"], "value", message);
+    }
+    return {
+      models: models.map((name, at) => this.#modelOf(name, [...path, "models", at])),
+      retries: Math.max(0, retries),
+      cooldown: ms ?? DEFAULT_COOLDOWN,
+    };
+  }
+
+  #readStructuredOutput(input: unknown, path: KeyPath): StructuredOutput | undefined {
+    if (input === undefined) return undefined;
+    const read = this.#check(structuredOutputEntries, input, path);
+    if (read === undefined) return undefined;
+    const { name, description, strict = false, schema } = read;
+    return { name, ...(description !== undefined && { description }), strict, schema };
+  }
+
+  /** The prompts by name; docker-agent also takes a list of tables. */
+  #readPrompts(
+    input: Table | readonly Table[] | undefined,
+    path: KeyPath,
+  ): ReadonlyMap<string, NamedPrompt> {
+    const prompts = new Map<string, NamedPrompt>();
+    const read = (table: Table, base: KeyPath): void => {
+      for (const [name, entry] of Object.entries(table)) {
+        const at = [...base, name];
+        const prompt =
+          typeof entry === "string"
+            ? { instruction: entry }
+            : this.#leaveOut(() => this.#check(commandEntries, entry, at));
+        if (prompt === undefined) continue;
+        const named = { description: undefined, ...prompt };
+        const program = unsupportedPlaceholder(named);
+        if (program !== undefined) {
+          const shown = JSON.stringify(program.slice(0, 60));
+          this.#notSupported(at, "value", `${shown} is a program, which is not run`);
+        }
+        prompts.set(name, named);
+      }
+    };
+    if (isTable(input)) read(input, path);
+    else for (const [at, table] of (input ?? []).entries()) read(table, [...path, at]);
+    return prompts;
+  }
+
+  #readPermissions(input: unknown): Permissions | undefined {
+    if (input === undefined) return undefined;
+    const read = this.#check(permissionEntries, input, ["permissions"]);
+    if (read === undefined) return undefined;
+    const rulesOf = (key: keyof Permissions): Permissions["deny"] => {
+      const patterns = read[key] ?? [];
+      if (patterns.length > MAX_RULES || patterns.some((pattern) => pattern.length > MAX_PATTERN)) {
+        const message = `a list has at most ${MAX_RULES} rules of ${MAX_PATTERN} characters`;
+        this.#problem(["permissions", key], "value", message);
+      }
+      return patterns.map(parsePermission);
+    };
+    return { deny: rulesOf("deny"), ask: rulesOf("ask"), allow: rulesOf("allow") };
   }
 
   #readModel(name: string, entry: unknown): void {
     const path = ["models", name];
     const input = this.#check(modelEntries, entry, path);
     if (input === undefined) return;
+    const routes = (input.routing ?? []).flatMap((route, at) => {
+      const read = this.#check(routeEntries, route, [...path, "routing", at]);
+      return read === undefined ? [] : [read];
+    });
+    if (routes.length > 0) this.#routes.set(name, routes);
+    if (input.provider_opts !== undefined)
+      this.#check(optionEntries, input.provider_opts, [...path, "provider_opts"]);
     const { provider, model } = input;
     if (provider === undefined || model === undefined) {
       this.#problem(path, "value", "a model needs provider and model");
@@ -350,6 +590,7 @@ class DockerAgentReader {
     path: KeyPath,
   ): ModelSpec | undefined {
     const { provider, model, max_tokens: maxTokens, temperature } = input;
+    const { top_p: topP, frequency_penalty, presence_penalty } = input;
     const custom = this.#providers[provider];
     const table = isTable(custom) ? custom : {};
     const known = Object.hasOwn(COMPATIBLE, provider) ? COMPATIBLE[provider] : undefined;
@@ -359,12 +600,12 @@ class DockerAgentReader {
     const key = input.token_key ?? textOf(table["token_key"]) ?? known?.key;
     const apiType = textOf(table["api_type"]);
     if (apiType !== undefined && apiType !== "openai_chatcompletions") {
-      const message = `the API "${apiType}" is not supported; uses that of chat completions`;
+      const message = `the API "${apiType}" is not supported; uses that of chat completions, as with api_type: openai_chatcompletions`;
       this.#notSupported(["providers", provider, "api_type"], "value", message);
     }
     const own = OWN_PROVIDERS.find((one) => one === provider);
     if (own === undefined && url === undefined) {
-      const message = `the provider "${provider}" is not supported, so its model "${model}" is not`;
+      const message = `the provider "${provider}" is not supported, so its model "${model}" is not; add the URL of an API that is compatible with OpenAI's: base_url: URL`;
       this.#notSupported(path, "value", message);
       return undefined;
     }
@@ -377,6 +618,11 @@ class DockerAgentReader {
       ...(key !== undefined && { apiKey: `\${env:${key}}` }),
       ...(maxTokens && { maxTokens }),
       ...(temperature !== undefined && { temperature }),
+      ...(topP !== undefined && { topP }),
+      ...(frequency_penalty !== undefined && { frequencyPenalty: frequency_penalty }),
+      ...(own === "anthropic" &&
+        input.provider_opts?.["interleaved_thinking"] === true && { interleavedThinking: true }),
+      ...(presence_penalty !== undefined && { presencePenalty: presence_penalty }),
       ...(input.thinking_budget !== undefined && { thinking: thinkingOf(input.thinking_budget) }),
     });
   }
@@ -460,16 +706,12 @@ class DockerAgentReader {
       paths.set(server.name, server.path);
     }
     const source = { file: this.#file, baseDir: this.#baseDir };
-    const { servers, problems, schemeProblems } = readServers(table, source, []);
-    const usable = new Map(servers);
-    for (const { path, message } of [...problems, ...schemeProblems]) {
+    const { servers, problems } = readExternalServers(table, source);
+    for (const { path, message } of problems) {
       const [name, ...rest] = path;
-      usable.delete(String(name));
       this.#notSupported([...(paths.get(String(name)) ?? []), ...rest], "value", message);
     }
-    const config = { ...source, hub: {}, defaults: {}, plugins: [], notes: [], servers: usable };
-    const merged = mergeConfigs([{ ...config, problems: [], schemeProblems: [] }]);
-    return merged.servers.filter(isExternal);
+    return servers;
   }
 
   /**
@@ -494,7 +736,8 @@ class DockerAgentReader {
       for (const key of Object.keys(input)) {
         if (Object.hasOwn(entries, key)) continue;
         const advice = OTHER_KEYS.has(key) ? "" : this.#suggest(key, Object.keys(entries));
-        this.#notSupported([...path, key], "key", `"${key}" is not supported${advice}`);
+        const line = Object.hasOwn(ADVICE, key) ? `; ${ADVICE[key]}` : advice;
+        this.#notSupported([...path, key], "key", `"${key}" is not supported${line}`);
       }
     }
     const schema = v.pipe(uncheckedTable, v.object(entries, "a table"));
@@ -539,6 +782,45 @@ function thinkingOf(budget: string | number): ModelSpec["thinking"] {
 }
 
 const MAX_SUGGESTIONS = 20;
+
+const SERVER_LINE = "add to the agent's toolsets: {type: toolmux, filter: {servers: [NAME]}}";
+
+/** What to write instead of keys that are not supported. */
+const ADVICE: Readonly<Record<string, string>> = {
+  rag: `to search documents with a server of the manifest, ${SERVER_LINE}`,
+  code_mode_tools:
+    "to keep many tools out of the model's context, add to their toolset: defer: true",
+  toon: "results are passed on as they are; to shorten them, add to the manifest, for the agent: resultLimit",
+  hooks: 'to check calls, add to the file: permissions: {deny: ["TOOL:ARGUMENT=PATTERN"]}',
+  skills: "add to the agent: add_prompt_files: [SKILL.md]",
+  post_edit: `to run a command after an edit, let a server of the manifest do both; ${SERVER_LINE}`,
+  speculative_draft_model: "set it up in the model runner itself",
+  speculative_num_tokens: "set it up in the model runner itself",
+  speculative_acceptance_rate: "set it up in the model runner itself",
+  runtime_flags: "set it up in the model runner itself",
+  region: "set it up at the API that base_url names",
+  profile: "set it up at the API that base_url names",
+  config: "add what it sets to the toolset: env: {NAME: VALUE}",
+};
+
+/** Maximum number of rules of a list of permissions, and maximum length of one. */
+const MAX_RULES = 500;
+const MAX_PATTERN = 500;
+
+/** Maximum number of commands of a toolset `script`. */
+const MAX_SCRIPTS = 100;
+
+/** How long a model rests after a rate limit if the file does not say it, in ms. */
+const DEFAULT_COOLDOWN = 60_000;
+
+/** A duration of Go, such as `1m30s`, in ms; undefined if the text is none. */
+function durationOf(duration: string): number | undefined {
+  if (duration === "0") return 0;
+  if (!/^(?:\d+(?:\.\d+)?(?:ms|s|m|h))+$/.test(duration)) return undefined;
+  const units = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 } as const;
+  const parts = [...duration.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/gy)];
+  return parts.reduce((sum, [, count, unit]) => sum + Number(count) * units[unit as "s"], 0);
+}
 
 /**
  * A toolset's instruction without its placeholder: toolmux has no original instructions that could replace the

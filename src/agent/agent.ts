@@ -7,7 +7,7 @@ import { randomUUID } from "node:crypto";
 import { abortable, type Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { compileFilter, mayMatchServer } from "../catalog/filter.ts";
-import type { AgentSpec } from "../manifest/agents.ts";
+import type { AgentSpec, ModelRoute } from "../manifest/agents.ts";
 import { HUB_DEFAULTS } from "../manifest/manifest.ts";
 import type { Filter } from "../manifest/filter.ts";
 import { findNearest } from "../manifest/problems.ts";
@@ -61,6 +61,8 @@ export class AgentSet {
   /** The search for tools of all agents. */
   readonly toolSearch: AgentToolSearch;
   readonly #models = new Map<string, Promise<Model>>();
+  /** Until when a model is not asked while there are others, by its name; see `ModelFallback.cooldown`. */
+  readonly #resting = new Map<string, number>();
 
   constructor(options: AgentSetOptions) {
     this.options = options;
@@ -71,6 +73,16 @@ export class AgentSet {
     return [...this.options.specs.keys()];
   }
 
+  /** Whether a model is not to be asked now, because it has refused a request by its rate limit. */
+  isResting(model: string): boolean {
+    return (this.#resting.get(model) ?? 0) > this.options.clock.now();
+  }
+
+  /** @param time in ms */
+  rest(model: string, time: number): void {
+    this.#resting.set(model, this.options.clock.now() + time);
+  }
+
   /**
    * @param model the model to use instead of the agent's own
    * @throws {HubError} agentNotFound with the nearest name; the errors of `createModel`
@@ -78,10 +90,25 @@ export class AgentSet {
   async agent(name: string, signal: AbortSignal, model?: string): Promise<Agent> {
     const spec = this.options.specs.get(name);
     if (spec === undefined) throw agentNotFound(name, this.names);
-    return new Agent(spec, await this.#model(model ?? spec.model, signal), this);
+    if (model !== undefined) return new Agent(spec, await this.model(model, signal), this, false);
+    return new Agent(spec, await this.#firstModel(spec, signal), this);
   }
 
-  #model(name: string, signal: AbortSignal): Promise<Model> {
+  /** The agent's model, or the first of its fallback models if that has no key. @throws the error of the agent's own */
+  async #firstModel({ model, fallback }: AgentSpec, signal: AbortSignal): Promise<Model> {
+    try {
+      return await this.model(model, signal);
+    } catch (error) {
+      for (const name of fallback?.models ?? []) {
+        const other = await this.model(name, signal).catch(() => undefined);
+        if (other !== undefined) return other;
+      }
+      throw error;
+    }
+  }
+
+  /** Opens a model, or returns the one that is open. @throws {HubError} the errors of `createModel` */
+  model(name: string, signal: AbortSignal): Promise<Model> {
     const known = this.#models.get(name);
     if (known !== undefined) return known;
     const opening = this.options.createModel(name, signal);
@@ -157,11 +184,30 @@ export class Agent {
   readonly spec: AgentSpec;
   readonly model: Model;
   readonly agentSet: AgentSet;
+  /** Whether `model` is the one in the specification, and not one that a person has named instead. */
+  readonly #hasOwnModel: boolean;
 
-  constructor(spec: AgentSpec, model: Model, agentSet: AgentSet) {
+  constructor(spec: AgentSpec, model: Model, agentSet: AgentSet, hasOwnModel = true) {
     this.spec = spec;
     this.model = model;
     this.agentSet = agentSet;
+    this.#hasOwnModel = hasOwnModel;
+  }
+
+  /**
+   * The names of the models that are asked in a turn: the first that answers counts. Alternate models begin a turn one
+   * after the other. A model that a person has named is the only one.
+   * @param turn from 0
+   * @param message the last message of the user
+   * @param servers the servers whose tools the model has just called
+   */
+  modelsFor(turn: number, message: string, servers: readonly string[]): readonly string[] {
+    const { model, alternateModels = [], fallback, routes = [], toolModels } = this.spec;
+    if (!this.#hasOwnModel) return [this.model.name];
+    const all = [routeOf(message, routes) ?? model, ...alternateModels];
+    const ofTool = servers.flatMap((server) => toolModels?.get(server) ?? [])[0];
+    const first = ofTool ?? all[turn % all.length] ?? model;
+    return [...new Set([first, ...(fallback?.models ?? [])])];
   }
 
   /** The tools of the hub that the agent has now, sorted by name. @throws {HubError} if the hub cannot be reached */
@@ -275,6 +321,26 @@ export class Agent {
       for await (const event of events.read()) if ("role" in event) onMessage?.(event);
     }
   }
+}
+
+/**
+ * The model whose examples are most like a message: they share the most words with it, in proportion to their length.
+ * Undefined if none shares a word.
+ */
+function routeOf(message: string, routes: readonly ModelRoute[]): string | undefined {
+  const wordsOf = (text: string): ReadonlySet<string> =>
+    new Set(text.toLowerCase().match(/[\p{L}\p{N}]+/gu));
+  const words = routes.length === 0 ? new Set<string>() : wordsOf(message);
+  let best: { readonly model: string; readonly likeness: number } | undefined;
+  for (const { model, examples } of routes) {
+    for (const example of examples) {
+      const own = wordsOf(example);
+      const shared = [...own].filter((word) => words.has(word)).length;
+      const likeness = shared / Math.sqrt(Math.max(1, own.size) * Math.max(1, words.size));
+      if (shared > 0 && likeness > (best?.likeness ?? 0)) best = { model, likeness };
+    }
+  }
+  return best?.model;
 }
 
 /** Reasons of `modelFailed` for which the same request may succeed later. */

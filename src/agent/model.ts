@@ -1,4 +1,5 @@
 import { HubError } from "../base/errors.ts";
+import type { StructuredOutput } from "../manifest/agents.ts";
 import { isTable } from "../manifest/table.ts";
 
 /**
@@ -14,6 +15,8 @@ export interface ModelRequest {
   readonly messages: readonly ModelMessage[];
   /** Sorted by name, so that the provider's prompt cache stays valid. */
   readonly tools: readonly ModelTool[];
+  /** The JSON that the answer must be; undefined: text. */
+  readonly output?: StructuredOutput | undefined;
   /** The client for which the agent runs, whose model `sampling` uses; undefined: there is no client. */
   readonly client?: SamplingClient | undefined;
 }

@@ -16,6 +16,7 @@ import { parseTemplate } from "../manifest/interpolate.ts";
 import { isTable } from "../manifest/table.ts";
 import { makeFetch } from "../transport/http-client/fetch.ts";
 import type { Redactor } from "../transport/redact.ts";
+import { repairEvents } from "./provider-events.ts";
 import {
   type Model,
   type ModelContent,
@@ -88,7 +89,8 @@ async function openApi(
 ): Promise<LanguageModelV4> {
   const fetchOne = makeFetch({ ca: undefined, env });
   // The packages call `fetch` only with a URL and a body that are strings.
-  const send = (input: string, init: object): Promise<Response> => fetchOne(input, init);
+  const send = async (input: string, init: object): Promise<Response> =>
+    repairEvents(await fetchOne(input, init), provider);
   const baseURL = url?.href ?? BASE_URLS[provider];
   const fetch = (
     provider === "openai" && url !== undefined ? withoutRefusedMembers(send, url) : send
@@ -111,6 +113,7 @@ async function openApi(
         ...settings,
         name: provider,
         includeUsage: true,
+        supportsStructuredOutputs: true,
         ...(apiKey !== undefined && { apiKey }),
         ...(isOwn && { transformRequestBody: renameTokenLimit }),
       })(model);
@@ -188,26 +191,33 @@ function withoutRefusedMembers(
 }
 
 /** The options that exist only in one provider's package. */
-function providerOptionsOf({
-  provider,
-  thinking = "off",
-}: ApiModelSpec): Pick<LanguageModelV4CallOptions, "providerOptions"> {
+function providerOptionsOf(
+  { provider, thinking = "off" }: ApiModelSpec,
+  output: ModelRequest["output"],
+): Pick<LanguageModelV4CallOptions, "providerOptions"> {
+  if (provider === "openai" && output !== undefined)
+    return { providerOptions: { openai: { strictJsonSchema: output.strict } } };
   // With `toolStreaming`, the arguments of a call may be cut off, and APIs that imitate Anthropic's do not support it.
   if (provider === "anthropic") return { providerOptions: { anthropic: { toolStreaming: false } } };
   if (provider !== "google" || thinking === "off") return {};
   return { providerOptions: { google: { thinkingConfig: { includeThoughts: true } } } };
 }
 
+/** Lets models of Anthropic that do not always do so think between calls of tools. */
+const INTERLEAVED = { headers: { "anthropic-beta": "interleaved-thinking-2025-05-14" } };
+
 function optionsOf(
   spec: ApiModelSpec,
   request: ModelRequest,
   takesImages: boolean,
 ): LanguageModelV4CallOptions {
-  const { temperature, maxTokens } = spec;
+  const { temperature, maxTokens, topP, frequencyPenalty, presencePenalty } = spec;
+  const { output } = request;
   const thinking = mayThink(spec, request.messages) ? spec.thinking : undefined;
   return {
-    ...providerOptionsOf(spec),
+    ...providerOptionsOf(spec, output),
     prompt: promptOf(spec, request, takesImages),
+    ...(spec.provider === "anthropic" && spec.interleavedThinking === true && INTERLEAVED),
     ...(request.tools.length > 0 && {
       tools: request.tools.map(({ name, description, inputSchema }) => ({
         type: "function",
@@ -216,7 +226,18 @@ function optionsOf(
         inputSchema: rootSchemaOf(inputSchema),
       })),
     }),
+    ...(output && {
+      responseFormat: {
+        type: "json" as const,
+        schema: rootSchemaOf(output.schema),
+        name: output.name,
+        ...(output.description !== undefined && { description: output.description }),
+      },
+    }),
     ...(temperature !== undefined && { temperature }),
+    ...(topP !== undefined && { topP }),
+    ...(frequencyPenalty !== undefined && { frequencyPenalty }),
+    ...(presencePenalty !== undefined && { presencePenalty }),
     ...(maxTokens !== undefined && { maxOutputTokens: maxTokens }),
     ...(thinking !== undefined && { reasoning: thinking === "off" ? "none" : thinking }),
   };

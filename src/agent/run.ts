@@ -3,6 +3,7 @@ import { randomUUID } from "node:crypto";
 import { abortable, PausableTimer, pause } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { count, formatDuration, formatSize } from "../base/format.ts";
+import type { ModelFallback } from "../manifest/agents.ts";
 import { findNearest } from "../manifest/problems.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Agent, RunOptions } from "./agent.ts";
@@ -18,6 +19,7 @@ import {
 import type { NestedRunKind, RunUsage, StepEvent } from "./events.ts";
 import { History, TOKEN_BYTES } from "./history.ts";
 import {
+  type Model,
   modelError,
   type ModelContent,
   type ModelPart,
@@ -150,6 +152,26 @@ function callsOf({ toolCalls, finish }: Answer): readonly ModelToolCall[] {
   return isCut ? [] : toolCalls.filter(({ name }) => name.trim() !== "");
 }
 
+/** The end of the instruction of an agent whose answers must be JSON: not every model takes a schema. */
+function outputInstruction({ structuredOutput }: Agent["spec"]): string {
+  if (structuredOutput === undefined) return "";
+  const { name, description, schema } = structuredOutput;
+  const what = description === undefined ? name : `${name}: ${description}`;
+  return `\n\nYour last answer is JSON and nothing else (${what}), of this schema:\n${JSON.stringify(schema)}`;
+}
+
+/** How often a model is asked. @param fallback undefined: no other model is asked after it */
+function triesFor(reason: string, fallback: ModelFallback | undefined): number {
+  const most = TRIES[reason] ?? 1;
+  if (fallback === undefined || most === 1) return most;
+  return reason === "rateLimit" ? 1 : fallback.retries + 1;
+}
+
+/** Whether another model may answer after this error. */
+function canBeReplaced({ code }: HubError): boolean {
+  return code === "modelFailed" || code === "valueMissing" || code === "agentInvalid";
+}
+
 function isEmptyAnswer(answer: Answer): boolean {
   return answer.text.trim() === "" && callsOf(answer).length === 0;
 }
@@ -157,6 +179,10 @@ function isEmptyAnswer(answer: Answer): boolean {
 /** One run of an agent: asks the model and calls the tools that the model wants, until the model has an answer. */
 export class Run {
   #agent: Agent;
+  /** The servers whose tools the model has called in the turn before. */
+  #calledServers: readonly string[] = [];
+  /** The model of the present turn. */
+  #model: Model;
   readonly #history: History;
   readonly #context: RunContext;
   #usage: RunUsage = { inputTokens: 0, outputTokens: 0 };
@@ -176,6 +202,7 @@ export class Run {
 
   constructor(agent: Agent, history: History, context: RunContext) {
     this.#agent = agent;
+    this.#model = agent.model;
     this.#history = history;
     this.#context = context;
     const { outer, toolbox } = context;
@@ -228,6 +255,7 @@ export class Run {
         return this.#result(text, reason === "toolCalls" ? "stop" : reason);
       }
       this.#checkTokens();
+      this.#calledServers = calls.flatMap(({ name }) => tools.get(name)?.server ?? []);
       const next = await this.#callAll(calls, tools, signal);
       if (next !== undefined) this.#handOff(next);
     }
@@ -369,7 +397,7 @@ export class Run {
       const { budget } = agentSet.toolSearch.settings;
       const isSearch = spec.tools !== undefined && formOf(spec, all, budget) === "search";
       const more = isSearch ? `\n\n${agentSet.toolSearch.instruction(all)}` : "";
-      exposure = { isSearch, instruction: spec.instruction + more };
+      exposure = { isSearch, instruction: spec.instruction + more + outputInstruction(spec) };
       this.#exposures.set(spec, exposure);
     }
     return exposure;
@@ -433,7 +461,7 @@ export class Run {
   }
 
   #emptyAnswerError({ toolCalls, finish }: Answer): HubError {
-    const { name, model } = { name: this.#agent.spec.name, model: this.#agent.model };
+    const { name, model } = { name: this.#agent.spec.name, model: this.#model };
     const isCut = finish?.reason === "length";
     const why = isCut
       ? ", cut at its limit of tokens before any text"
@@ -445,9 +473,49 @@ export class Run {
     return modelError(text, { reason: "badAnswer" }, hint);
   }
 
-  /** Asks the model, with retries for temporary failures. */
+  /** The text of the last message of the user. */
+  #message(): string {
+    const last = this.#history.messages.findLast(({ role }) => role === "user");
+    if (last?.role !== "user") return "";
+    return last.content.map((one) => (one.type === "text" ? one.text : "")).join(" ");
+  }
+
+  /** Asks the models of the turn, one after the other, until one has answered. */
   async #ask(tools: ReadonlyMap<string, AgentTool>, signal: AbortSignal): Promise<Answer> {
-    const { model, agentSet } = this.#agent;
+    const { agentSet, spec } = this.#agent;
+    const names = this.#agent.modelsFor(this.#turns - 1, this.#message(), this.#calledServers);
+    const awake = names.filter((name) => !agentSet.isResting(name));
+    const candidates = awake.length > 0 ? awake : names.slice(-1);
+    let failure: HubError | undefined;
+    for (const [at, name] of candidates.entries()) {
+      const isLast = at === candidates.length - 1;
+      try {
+        this.#model =
+          name === this.#agent.model.name
+            ? this.#agent.model
+            : await abortable(agentSet.model(name, signal), signal);
+        return await this.#askModel(this.#model, tools, isLast, signal);
+      } catch (thrown) {
+        signal.throwIfAborted();
+        const error = toHubError(thrown);
+        // A model that cannot be opened, such as one without a key, says less than the failure of the one before.
+        if (error.code === "modelFailed") failure = error;
+        if (error.data?.["reason"] === "rateLimit" && spec.fallback !== undefined)
+          agentSet.rest(name, spec.fallback.cooldown);
+        if (isLast || this.#unfinished !== "" || !canBeReplaced(error)) throw failure ?? error;
+      }
+    }
+    throw new HubError("internal", "The turn has no model.");
+  }
+
+  /** Asks one model, with retries for temporary failures. @param isLast whether no other model is asked after it */
+  async #askModel(
+    model: Model,
+    tools: ReadonlyMap<string, AgentTool>,
+    isLast: boolean,
+    signal: AbortSignal,
+  ): Promise<Answer> {
+    const { spec, agentSet } = this.#agent;
     const { clock } = agentSet.options;
     const modelTools = this.#modelTools(tools);
     const { instruction } = this.#exposure(tools);
@@ -456,7 +524,7 @@ export class Run {
     let isShortened = false;
     for (let tries = 1; ; tries++) {
       try {
-        return await this.#stream(instruction, modelTools, overhead, signal);
+        return await this.#stream(model, instruction, modelTools, overhead, signal);
       } catch (thrown) {
         signal.throwIfAborted();
         const error = toHubError(thrown);
@@ -468,7 +536,7 @@ export class Run {
           this.#history.shorten(model.contextTokens, overhead);
           continue;
         }
-        if (tries >= (TRIES[String(reason)] ?? 1)) throw error;
+        if (tries >= triesFor(String(reason), isLast ? undefined : spec.fallback)) throw error;
         const asked = typeof retryAfter === "number" ? retryAfter : FIRST_WAIT * 2 ** (tries - 1);
         if (asked > MAX_WAIT) throw error;
         await pause(clock, asked, signal);
@@ -477,15 +545,22 @@ export class Run {
   }
 
   async #stream(
+    model: Model,
     instruction: string,
     tools: readonly ModelTool[],
     overhead: number,
     signal: AbortSignal,
   ): Promise<Answer> {
-    const { model } = this.#agent;
     const { messages } = this.#history;
     const { client } = this.#context;
-    const request: ModelRequest = { instruction, messages, tools, ...(client && { client }) };
+    const output = this.#agent.spec.structuredOutput;
+    const request: ModelRequest = {
+      instruction,
+      messages,
+      tools,
+      ...(output && { output }),
+      ...(client && { client }),
+    };
     const thinkTags = new ThinkTags();
     const answer: Answer = { text: "", toolCalls: [], size: 0, finish: undefined, thinkTags };
     const span = startChatSpan(this.#tracer, model.name, this.#span);
@@ -522,7 +597,7 @@ export class Run {
     answer.size += part.type === "toolCall" ? part.argumentsJson.length : 0;
     answer.size += part.type === "text" || part.type === "thinking" ? part.text.length : 0;
     if (answer.size > MAX_ANSWER) {
-      const text = `Model "${this.#agent.model.name}" does not end its answer.`;
+      const text = `Model "${this.#model.name}" does not end its answer.`;
       throw modelError(text, { reason: "badAnswer" });
     }
     switch (part.type) {
@@ -980,13 +1055,15 @@ export class Run {
   #handOff(agent: Agent): void {
     const from = this.#agent.spec.name;
     this.#agent = agent;
+    this.#model = agent.model;
     void this.#emit({ type: "transferred", from, to: agent.spec.name });
     this.#context.onHandoff?.(agent);
   }
 
   /** A result as the model gets it: texts within the limit, pictures only if the model takes them. */
   #contentFor({ content, size, isError }: ToolResult): readonly ModelContent[] {
-    const { spec, model } = this.#agent;
+    const { spec } = this.#agent;
+    const model = this.#model;
     const shown: ModelContent[] = [];
     let room = spec.resultLimit;
     for (const block of content) {

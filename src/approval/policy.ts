@@ -16,6 +16,8 @@ export interface AgentCaller {
   readonly approval?: ApprovalLevel | undefined;
   /** The level that applies if the manifest sets none, such as the value of `run --approval`; undefined: `auto`. */
   readonly fallback?: ApprovalLevel | undefined;
+  /** Whether a person has to allow this call, whatever the settings say and whatever was allowed before. */
+  readonly everyCall?: boolean | undefined;
 }
 
 /** A minimum level from the command line or a client's token. It can only raise the levels of the manifest. */
@@ -39,6 +41,8 @@ export interface ApprovalRule {
   readonly setting: string;
   /** Whether `tools.approval` has a rule for the tool. */
   readonly isForTool: boolean;
+  /** Whether the decision counts for this call only. */
+  readonly isForCall?: boolean;
 }
 
 const SEVERITY: Readonly<Record<ApprovalLevel, number>> = { never: 0, auto: 1, always: 2 };
@@ -71,6 +75,10 @@ export function approvalRuleOf(
   agent: AgentCaller | undefined,
   principal?: string,
 ): ApprovalRule {
+  if (agent?.everyCall === true) {
+    const setting = `the file of agent "${agent.name}"`;
+    return { level: "always", setting, isForTool: false, isForCall: true };
+  }
   const ofTool = toolLevelOf(tools.approval, tool);
   const rule = (level: ApprovalLevel, setting: string): ApprovalRule => ({
     level,
@@ -119,16 +127,18 @@ function toolLevelOf(
 export const AGENT_META_KEY = "toolmux/agent";
 
 /**
- * The agent that makes a call, from the request's `_meta`: `{name, approval?, fallback?}`; undefined: none.
+ * The agent that makes a call, from the request's `_meta`: `{name, approval?, fallback?, everyCall?}`; undefined:
+ * none.
  * @throws {HubError} invalidParams
  */
 export function readAgentCaller(request: Request): AgentCaller | undefined {
   const value = paramsOf(request).object("_meta").value(AGENT_META_KEY);
   if (value === undefined) return undefined;
-  const { name, approval, fallback } = isJsonObject(value) ? value : {};
-  if (typeof name === "string" && isLevel(approval) && isLevel(fallback))
-    return { name, approval, fallback };
-  const text = `_meta "${AGENT_META_KEY}" must be {name, approval?, fallback?}.`;
+  const { name, approval, fallback, everyCall } = isJsonObject(value) ? value : {};
+  const isFlag = everyCall === undefined || typeof everyCall === "boolean";
+  if (typeof name === "string" && isLevel(approval) && isLevel(fallback) && isFlag)
+    return { name, approval, fallback, ...(everyCall === true && { everyCall }) };
+  const text = `_meta "${AGENT_META_KEY}" must be {name, approval?, fallback?, everyCall?}.`;
   throw new HubError("invalidParams", text);
 }
 

@@ -25,7 +25,7 @@ export const BENCH_DEFAULTS = {
   timeout: "30s",
 } as const;
 
-export const AGENT_VERBS = ["list", "show", "pull", "remove", "serve"] as const;
+export const AGENT_VERBS = ["list", "show", "add", "pull", "remove", "serve"] as const;
 
 export const CHAT_VERBS = ["list", "forget"] as const;
 

@@ -50,7 +50,7 @@ export function modelFactory(
 ): (name: string) => Promise<Model> {
   const { env, cwd } = context;
   const schemesFor = openSchemeResolvers(context);
-  return async (name) => {
+  const open = async (name: string): Promise<Model> => {
     const { models } = manifest;
     const spec = findModel(name, { models, baseDir: cwd });
     if (spec === undefined && file?.forbiddenModels?.includes(name)) {
@@ -72,6 +72,30 @@ export function modelFactory(
     const schemes = schemesFor({ baseDir, ...(secretSources && { secretSources }) }, new Map());
     return createModel(spec, { env, cwd, schemes, secrets: keys });
   };
+  return (name) =>
+    name === "auto" && manifest.models?.has(name) !== true ? openFirst(manifest, open) : open(name);
+}
+
+/**
+ * Opens the first model of a manifest that can be opened: files of agents name it `auto`.
+ * @throws {HubError} agentInvalid if there is none
+ */
+async function openFirst(
+  { models }: Pick<Manifest, "models">,
+  open: (name: string) => Promise<Model>,
+): Promise<Model> {
+  for (const name of models?.keys() ?? []) {
+    try {
+      return await open(name);
+    } catch {
+      // The next one may have a key.
+    }
+  }
+  const text =
+    'The model "auto" is the first model of the manifest that can be used, and there is none.';
+  const hint =
+    "Describe one in the manifest ([models.NAME]), or name another: --model PROVIDER/MODEL.";
+  throw new HubError("agentInvalid", text, { hint });
 }
 
 /**

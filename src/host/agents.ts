@@ -1,6 +1,8 @@
 import { type Agent, agentNotFound, AgentSet } from "../agent/agent.ts";
 import { agentToolSettings } from "../agent/tool-search.ts";
-import { AgentFileToolbox } from "../agent/agent-file-toolbox.ts";
+import { expandMessage } from "../agent-files/named-prompts.ts";
+import { MemoryFile } from "../agent-files/memory-file.ts";
+import { AgentFileToolbox, type AgentFileRules } from "../agent/agent-file-toolbox.ts";
 import { specsOfFile } from "../agent/file-agents.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { type AgentFile, describeRestrictions } from "../agent-files/agent-file.ts";
@@ -74,7 +76,10 @@ export interface OpenedAgents {
 export function openAgents(options: OpenAgentsOptions): OpenedAgents {
   const { manifest, file, toolbox: hubTools, person, redactor, clock, context, log } = options;
   const own = file && openFileTools(file, manifest, context, log, person);
-  const toolbox = file === undefined ? hubTools : new AgentFileToolbox(hubTools, own?.toolbox);
+  const toolbox =
+    file === undefined
+      ? hubTools
+      : new AgentFileToolbox(hubTools, own?.toolbox, rulesOf(file, options));
   const models = file === undefined ? manifest.models : modelsFor(file, manifest.models);
   const agentSet = new AgentSet({
     specs: options.specs ?? specsOf(options),
@@ -111,6 +116,45 @@ function specsOf({
   if (file === undefined) return validAgents(manifest);
   const environment = { now: Date.now(), cwd, platform };
   return specsOfFile(file, environment, (mode) => filterOfMode(mode, manifest));
+}
+
+/**
+ * The text that an agent of a file gets for a message of a person at a terminal; see `expandMessage`. Environment
+ * variables are replaced only if the file is trusted.
+ */
+export function expandForAgent(
+  message: string,
+  agent: string,
+  file: AgentFile | undefined,
+  { env }: Pick<OperationContext, "env">,
+): string {
+  const definition = file?.agents.get(agent);
+  const isTrusted = file?.allows !== undefined;
+  return expandMessage(message, definition?.prompts, isTrusted ? env : undefined);
+}
+
+/** What the toolbox of a file's agents has to know of the file. */
+function rulesOf(
+  { source, agents, permissions, allows, toolsetsByServer }: AgentFile,
+  { context, redactor, person }: OpenAgentsOptions,
+): AgentFileRules {
+  const kinds = new Set([...agents.values()].flatMap(({ builtIns }) => builtIns));
+  return {
+    builtIns: (["think", "todo", "memory", "user_prompt"] as const).filter((kind) =>
+      kinds.has(kind),
+    ),
+    permissions,
+    ...(allows !== undefined && { allows }),
+    toolsetsByServer,
+    sharesTodos: (name) => agents.get(name)?.sharesTodos === true,
+    memoryOf(name) {
+      const agent = agents.get(name);
+      if (agent?.builtIns.includes("memory") !== true) return undefined;
+      return new MemoryFile(source, agent.memory ?? name, context);
+    },
+    redact: redactor.apply,
+    ask: person.elicit,
+  };
 }
 
 /** The parts of a file that are not supported or not trusted. */

@@ -3,6 +3,7 @@ import { ownServerName } from "../agent/agent-file-toolbox.ts";
 import type { ConversationFile, ConversationHeader } from "../agent/conversation-file.ts";
 import { USER } from "../agent/conversation-store.ts";
 import { OpenQuestions } from "../agent/question-pauses.ts";
+import type { AgentFile } from "../agent-files/agent-file.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { abortable, pause, systemClock } from "../base/clock.ts";
 import { findHubAbove, type RunningHub } from "../control/running-hubs.ts";
@@ -64,6 +65,8 @@ export interface UserConversations {
 export interface CommandAgents {
   /** The running hub whose servers the agents use; undefined if the servers run in this process. */
   readonly hub: RunningHub | undefined;
+  /** The file of the agents; undefined: they are those of the manifest. */
+  readonly file: AgentFile | undefined;
   /** Prepares an agent; see `OpenedAgents`. */
   agent(name: string | undefined): Promise<Agent>;
   /** The servers of the hub whose tools the agents use, and those of the agents' file. Opens the hub. */
@@ -164,6 +167,7 @@ export async function withAgents<T>(
     if (mode !== undefined) agents.setMode(mode);
     return await use({
       hub,
+      file,
       setMode: (name) => agents.setMode(name),
       from: originOf(manifest, file),
       async conversations(warn) {

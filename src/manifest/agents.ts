@@ -25,6 +25,11 @@ export interface ModelSpec {
    */
   readonly apiKey?: string | undefined;
   readonly temperature?: number | undefined;
+  readonly topP?: number | undefined;
+  readonly frequencyPenalty?: number | undefined;
+  readonly presencePenalty?: number | undefined;
+  /** Whether a model of Anthropic may think between calls of tools. */
+  readonly interleavedThinking?: boolean | undefined;
   /** Maximum number of tokens of one answer. */
   readonly maxTokens?: number | undefined;
   /** Number of tokens of the model's context. */
@@ -93,6 +98,16 @@ export interface AgentSpec {
   readonly name: string;
   /** A key of `[models]`, or `provider/model`. */
   readonly model: string;
+  /** Further models of the agent's file: the turns of a run go to `model` and to these one after the other. */
+  readonly alternateModels?: readonly string[] | undefined;
+  /** The models that are asked instead of `model` if a message is like their examples. */
+  readonly routes?: readonly ModelRoute[] | undefined;
+  /** The models that read the results of tools, by the server of the tool. */
+  readonly toolModels?: ReadonlyMap<string, string> | undefined;
+  /** The models that are asked if the agent's own fails. */
+  readonly fallback?: ModelFallback | undefined;
+  /** The form that the agent's answers must have; undefined: text. */
+  readonly structuredOutput?: StructuredOutput | undefined;
   /** The description of the agent, which other models read. */
   readonly description?: string | undefined;
   /** The system prompt: the text in the agent's table, or the content of its `instructionFile`. */
@@ -128,6 +143,32 @@ export interface AgentSpec {
    * are not.
    */
   readonly persist?: boolean | undefined;
+}
+
+/** A model, and messages for which it is asked. */
+export interface ModelRoute {
+  readonly model: string;
+  readonly examples: readonly string[];
+}
+
+/** The models that are asked if another one fails. */
+export interface ModelFallback {
+  /** In this order. */
+  readonly models: readonly string[];
+  /** How often a model is asked again that is overloaded or cannot be reached, before the next one is. */
+  readonly retries: number;
+  /** How long a model is not asked after it has refused a request because of its rate limit, in ms. */
+  readonly cooldown: number;
+}
+
+/** The JSON that the answers of an agent must be. */
+export interface StructuredOutput {
+  readonly name: string;
+  readonly description?: string | undefined;
+  /** Whether the provider is to let the model write nothing else. */
+  readonly strict: boolean;
+  /** A JSON Schema. */
+  readonly schema: Readonly<Record<string, unknown>>;
 }
 
 /** An agent whose table has problems. Only this agent and agents that use it are affected. */

@@ -17,6 +17,7 @@ import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./int
 import type { Agents, AgentSpec, Models } from "./agents.ts";
 import { mergeAgents } from "./merge/agent-list.ts";
 import { FULL_MODE, isExternal, type Manifest, type ServerSpec } from "./manifest.ts";
+import { missingServers } from "./toolsets.ts";
 import { isTable } from "./table.ts";
 import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge/merge.ts";
 import { makeModes, type ModeConfig, modeFault } from "./modes.ts";
@@ -116,6 +117,8 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
       isInModeOrClient(problem),
   );
   if (!isUsable) return { ok: false, problems, notes, ...files };
+  const names = merged.servers.map(({ name }) => name);
+  notes.push(...missingServers(merged.agentFiles?.toolsets ?? new Map(), names));
   // A manifest with plugins is not empty: plugins may provide servers.
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");

@@ -1431,6 +1431,27 @@ export function agentNameProblem(name: string): string | undefined {
 const REGISTRY_HOST = "the host name of a registry, such as ghcr.io";
 const registryHost = v.pipe(text, v.regex(/^[a-z0-9[][a-z0-9.:\]-]*$/, REGISTRY_HOST));
 
+/** What provides a toolset of agents' files: a server of the manifest, or one with settings of its own. */
+export const toolsetSchema = once(() =>
+  table({
+    ...processEntries,
+    ...remoteEntries,
+    server: optionalKey(nonEmptyText, {
+      title: "Server",
+      shown: true,
+      description: "The name of the server of the manifest that provides the toolset.",
+      examples: ["files"],
+    }),
+    roots: optionalKey(v.array(nonEmptyText, "an array of directories"), {
+      title: "Roots",
+      shown: true,
+      description:
+        "Directories in which the server may work. An argument ${roots} stands for them. By default the directory of the agent's file.",
+      examples: [["~/work"]],
+    }),
+  }),
+);
+
 /** The places of agent files, and the registries that they may come from. */
 export const agentFilesSchema = once(() =>
   table({
@@ -1470,6 +1491,13 @@ export const agentFilesSchema = once(() =>
         "USER:PASSWORD for registries, by host. ${secret:NAME}, ${env:NAME} and ${file:PATH} are replaced when an agent is pulled. Those of other registries are read from the config.json of docker login.",
       default: {},
       examples: [{ "ghcr.io": "${secret:ghcr}" }],
+    }),
+    toolsets: optionalKey(record(toolsetSchema()), {
+      title: "Toolsets",
+      description:
+        "What provides the toolsets of agents' files, such as filesystem, fetch and shell, by the toolset's type. For a shell, a person has to allow each call.",
+      default: {},
+      examples: [{ filesystem: { server: "files" } }],
     }),
   }),
 );

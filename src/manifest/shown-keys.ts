@@ -18,6 +18,7 @@ import {
   serverSchema,
   telemetrySchema,
   toolSearchSchema,
+  toolsetSchema,
 } from "./schema.ts";
 
 /**
@@ -47,6 +48,7 @@ function keyNames(): KeyNames {
     modelSchema(),
     agentSchema(),
     agentFilesSchema(),
+    toolsetSchema(),
     secretsSchema(),
     hubLimitsSchema(),
     telemetrySchema(),

@@ -12,6 +12,7 @@ import {
 import { readDockerCredentials } from "../agent-files/docker-config.ts";
 import { parseReferenceOrThrow } from "../agent-files/reference.ts";
 import type { RegistryCredentials, RegistryOptions } from "../agent-files/registry.ts";
+import { OFFERED_TOOLSETS } from "../agent-files/toolsets.ts";
 import { HubError } from "../base/errors.ts";
 import { expandHome, stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { readFileLimited } from "../base/read-file.ts";
@@ -19,7 +20,8 @@ import { loadManifest } from "../manifest/load.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { fileProblem } from "../manifest/problems.ts";
 import { resolveHttpToken } from "../manifest/resolve.ts";
-import { trust, trustDigest } from "../manifest/trust.ts";
+import type { Table } from "../manifest/table.ts";
+import { findTrustedAgentFile, trust, trustDigest } from "../manifest/trust.ts";
 import { openSecrets } from "../secrets/secrets.ts";
 import { makeFetch } from "../transport/http-client/fetch.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
@@ -100,18 +102,45 @@ export interface TrustedAgent {
   readonly digest: string | undefined;
 }
 
+/** An agent's file, or an agent from a registry, that the user may trust. */
+export interface TrustableAgent {
+  /** The file as it was read. */
+  readonly file: AgentFile;
+  /** Servers for toolsets that the user has chosen for it before, in the form of `[agentFiles.toolsets]`. */
+  readonly toolsets: Table;
+  /** The file with all that its agents may use once it is trusted. */
+  provide(toolsets: Table): AgentFile;
+  /**
+   * Trusts exactly the content that was read.
+   * @throws {HubError} what `withManifestLock` throws
+   */
+  trust(toolsets: Table): Promise<TrustedAgent>;
+}
+
 /**
- * Trusts an agent file with its current content, or a pulled agent with its digest, by a name, path or reference that
- * `toolmux run` takes. A TOML or JSON file counts as an agent file only if it is in a folder for agents; elsewhere it is
- * a manifest.
+ * Trusts an agent file with its current content, or a pulled agent with its digest; see `findTrustable`.
  * @returns undefined if `text` names neither an agent file nor an agent of a registry
- * @throws {HubError} agentInvalid, agentNotFound, storeBroken, and what `withManifestLock` throws
  */
 export async function trustAgent(
   text: string,
   choice: ManifestChoice,
   context: OperationContext,
 ): Promise<TrustedAgent | undefined> {
+  const found = await findTrustable(text, choice, context);
+  return found?.trust(found.toolsets);
+}
+
+/**
+ * Finds an agent file or a pulled agent by a name, path or reference that `toolmux run` takes. A TOML or JSON file counts
+ * as an agent file only if it is in a folder for agents; elsewhere it is a manifest.
+ * @returns undefined if `text` names neither an agent file nor an agent of a registry
+ * @throws {HubError} agentInvalid, agentNotFound, storeBroken
+ */
+export async function findTrustable(
+  text: string,
+  choice: ManifestChoice,
+  context: OperationContext,
+): Promise<TrustableAgent | undefined> {
   const { env, cwd, platform } = context;
   const path = resolve(cwd, expandHome(text, env));
   const state = stateFolder(env, platform);
@@ -120,23 +149,39 @@ export async function trustAgent(
   if (atPath === undefined && !isYaml && (isAgentPath(text) || text.startsWith(".")))
     return undefined;
   const { library, manifest } = await openLibrary(choice, context);
+  const trustable = async (
+    file: AgentFile,
+    key: string,
+    digest: string | undefined,
+    write: (toolsets: Table) => Promise<unknown>,
+  ): Promise<TrustableAgent> => {
+    const provide = (toolsets: Table): AgentFile => library.provide(file, { toolsets });
+    return {
+      file,
+      toolsets: (await findTrustedAgentFile(key, undefined, state))?.toolsets ?? {},
+      provide,
+      async trust(toolsets) {
+        await withManifestLock(context, () => write(toolsets));
+        return { file: provide(toolsets), digest };
+      },
+    };
+  };
   // A name means the same file as for `toolmux run`, but a TOML or JSON file here is rather a manifest.
   const named = await library.locate(text);
   const real = isYaml ? (named ?? atPath) : (atPath ?? named);
   const isAgentFile = real !== undefined && (isYaml || (await library.isInFolders(real)));
   if (isAgentFile) {
-    return withManifestLock(context, async () => {
-      const read = await readFileLimited(real, MAX_AGENT_FILE);
-      if (read.kind !== "read") {
-        const reason = read.kind === "absent" ? "does not exist" : read.reason;
-        throw agentInvalidError([fileProblem(real, reason)]);
-      }
-      const near = siblingFileReader(dirname(real), () => {});
-      const result = await readAgentText(read.bytes, real, dirname(real), near);
-      if (!result.ok) throw agentInvalidError(result.problems);
-      await trust(real, read.bytes, state);
-      return { file: result.file, digest: undefined };
-    });
+    const read = await readFileLimited(real, MAX_AGENT_FILE);
+    if (read.kind !== "read") {
+      const reason = read.kind === "absent" ? "does not exist" : read.reason;
+      throw agentInvalidError([fileProblem(real, reason)]);
+    }
+    const near = siblingFileReader(dirname(real), () => {});
+    const result = await readAgentText(read.bytes, real, dirname(real), near);
+    if (!result.ok) throw agentInvalidError(result.problems);
+    return trustable(result.file, real, undefined, (toolsets) =>
+      trust(real, read.bytes, state, { toolsets }),
+    );
   }
   if (real !== undefined) return undefined;
   const stored = await library.store.find(text);
@@ -150,7 +195,47 @@ export async function trustAgent(
     if (!isYaml) parseReferenceOrThrow(text);
     throw new HubError("agentNotFound", `There is no agent "${text}".${advice}`);
   }
-  const file = await library.readTrusted(stored);
-  await withManifestLock(context, () => trustDigest(stored.digest, stored.reference, state));
-  return { file, digest: stored.digest };
+  const { digest, reference } = stored;
+  return trustable(await library.readTrusted(stored), digest, digest, (toolsets) =>
+    trustDigest(digest, reference, state, toolsets),
+  );
+}
+
+/** A toolset of a file without a server, and what could provide it. */
+export interface ToolsetOffer {
+  readonly type: string;
+  /** In the form of `[agentFiles.toolsets]`; undefined: toolmux knows none. */
+  readonly settings: Table | undefined;
+}
+
+/**
+ * What could provide the toolsets of a file that have no server: a server of the manifest that has such tools, else one
+ * that toolmux knows.
+ */
+export function offersFor(
+  agent: TrustableAgent,
+  manifest: Pick<Manifest, "servers" | "agentFiles"> | undefined,
+): readonly ToolsetOffer[] {
+  const { file, toolsets } = agent;
+  const types = new Set((file.toolsets ?? []).map(({ type }) => type));
+  const isMapped = (type: string): boolean =>
+    manifest?.agentFiles?.toolsets?.has(type) === true || Object.hasOwn(toolsets, type);
+  const provided = new Set([...(agent.provide(toolsets).toolsetsByServer?.values() ?? [])].flat());
+  return [...types]
+    .filter((type) => !isMapped(type) && !provided.has(type))
+    .map((type) => {
+      const known = Object.hasOwn(OFFERED_TOOLSETS, type) ? OFFERED_TOOLSETS[type] : undefined;
+      const like = manifest?.servers.find((server) => providesToolset(server, type));
+      return { type, settings: like === undefined ? known : { server: like.name } };
+    });
+}
+
+/** Whether a server of the manifest seems to provide a toolset: it has its name, or runs the package that does. */
+function providesToolset(spec: Manifest["servers"][number], type: string): boolean {
+  if (spec.name === type) return true;
+  if (spec.kind !== "stdio") return false;
+  const known = Object.hasOwn(OFFERED_TOOLSETS, type) ? OFFERED_TOOLSETS[type] : undefined;
+  const args: readonly unknown[] = Array.isArray(known?.["args"]) ? known["args"] : [];
+  const name = args.find((arg) => typeof arg === "string" && /server/.test(arg));
+  return typeof name === "string" && spec.args.some((arg) => arg.startsWith(name));
 }

@@ -201,7 +201,8 @@ export class ApprovalGate implements CallGate {
     if (rule.level === "never") return undefined;
     if (rule.level === "auto" && subject.readOnly === "yes") return undefined;
     const { client } = call.context;
-    const remembered = await approvals.rememberedFor(subject, client);
+    const remembered =
+      rule.isForCall === true ? undefined : await approvals.rememberedFor(subject, client);
     if (call.isOver) return undefined;
     const prompt = this.#describe(call);
     if (remembered !== undefined) {
@@ -397,6 +398,10 @@ export class ApprovalGate implements CallGate {
     tool,
   }: ApprovalSubject): Pick<ApprovalPrompt, "choices" | "unavailable"> {
     const { isAnonymous, rule } = this.#options;
+    if (rule.isForCall === true) {
+      const why = `Each call has to be allowed (${rule.setting}).`;
+      return { choices: ["once", "deny"], unavailable: { session: why, always: why } };
+    }
     const mayRemember = !isDestructive || (rule.isForTool && rule.level === "auto");
     const unavailable: UnavailableDecisions = {
       ...(isAnonymous && {
@@ -461,8 +466,14 @@ export class ApprovalGate implements CallGate {
   #nobodyError({ route: { name, remoteName, server } }: HeldCall): HubError {
     const { rule, approvals } = this.#options;
     const { howToBeAsked } = approvals;
+    const start = `Tool "${name}" was not called: a person has to allow it`;
+    if (rule.isForCall === true) {
+      const advice = howToBeAsked === undefined ? "" : ` Ask the user to ${howToBeAsked}.`;
+      const why = `${start} each time (${rule.setting}), and nobody can be asked.${advice}`;
+      return new HubError("notApproved", why, { server });
+    }
     const either = howToBeAsked === undefined ? "" : `${howToBeAsked}, then call it again; or to `;
-    const text = `Tool "${name}" was not called: a person has to allow it (${rule.setting}: ${rule.level}), and nobody can be asked. Ask the user to ${either}set tools.approval = { ${JSON.stringify(remoteName)} = "never" } for server "${server}".`;
+    const text = `${start} (${rule.setting}: ${rule.level}), and nobody can be asked. Ask the user to ${either}set tools.approval = { ${JSON.stringify(remoteName)} = "never" } for server "${server}".`;
     return new HubError("notApproved", text, { server });
   }
 }

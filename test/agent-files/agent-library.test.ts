@@ -13,7 +13,7 @@ import type { AgentFile } from "../../src/agent-files/agent-file.ts";
 import { readInlineAgent } from "../../src/agent-files/client-described-agent.ts";
 import { stateFolder } from "../../src/base/paths.ts";
 import { makeAgentSpec, makeModelSpec } from "../../src/manifest/agents.ts";
-import { trustDigest } from "../../src/manifest/trust.ts";
+import { trust, trustDigest } from "../../src/manifest/trust.ts";
 import { makeFetch } from "../../src/transport/http-client/fetch.ts";
 import type { ManifestFolder } from "../fixtures/manifest/manifest-folder.ts";
 import { withOciRegistry } from "../fixtures/oci-registry.ts";
@@ -268,6 +268,64 @@ describe("a file of agents", () => {
       await assert.rejects(strict, { code: "agentInvalid", message: /a\.yaml:6:23: / });
     },
   );
+
+  itIn(
+    "gets a shell, and allows its own calls, only after a person has seen what it may do, and until it changes",
+    async (folder) => {
+      const toolsets = new Map([
+        [
+          "filesystem",
+          { entry: { command: "fs", args: ["${roots}"] }, roots: ["~/work"], baseDir: "/" },
+        ],
+        ["shell", { entry: { command: "sh-server" }, roots: ["x"], baseDir: "/base" }],
+      ]);
+      const text = yaml("    toolsets: [{type: shell}, {type: filesystem}]\n");
+      const rules = `${text}permissions: {allow: [write_file]}\n`;
+      const state = stateFolder({ HOME: folder.home }, "linux");
+      for (const [place, isOwn] of [
+        [AGENTS, true],
+        [FOREIGN, false],
+      ] as const) {
+        const path = await folder.write(`${place}/a.yaml`, rules);
+        const find = async (): Promise<AgentFile> =>
+          fileOf(await open(folder, { toolsets }).find(path));
+        const before = await find();
+        assert.deepEqual(before.unsupported, []);
+        assert.deepEqual(
+          before.servers.map(({ name }) => name),
+          isOwn ? ["filesystem"] : [],
+        );
+        assert.ok(before.forbiddenActions.some((what) => what.includes("shell")));
+        assert.equal(before.allows, isOwn ? "readOnly" : undefined);
+        await trust(path, new TextEncoder().encode(rules), state, { toolsets: {} });
+        const after = await find();
+        assert.deepEqual([after.forbiddenActions, after.allows], [[], "all"]);
+        const [shell, files] = after.servers;
+        assert.ok(shell?.kind === "stdio" && files?.kind === "stdio");
+        assert.deepEqual([shell.cwd, files.args], ["/base/x", [join(folder.home, "work")]]);
+        await folder.write(`${place}/a.yaml`, `${rules}# changed\n`);
+        assert.ok((await find()).forbiddenActions.length > 0);
+      }
+    },
+  );
+
+  itIn("keeps the servers for its toolsets that a person has chosen", async (folder) => {
+    const text = yaml("    toolsets: [{type: fetch}]\n");
+    const path = await folder.write(`${FOREIGN}/a.yaml`, text);
+    const find = async (): Promise<AgentFile> => fileOf(await open(folder).find(path));
+    assert.equal((await find()).unsupported.length, 1);
+    const state = stateFolder({ HOME: folder.home }, "linux");
+    const bytes = new TextEncoder().encode(text);
+    await trust(path, bytes, state, { toolsets: { fetch: { command: "web" } } });
+    const [server] = (await find()).servers;
+    assert.ok(server?.kind === "stdio" && server.command === "web");
+    // Trusting another content keeps the choice.
+    await folder.write(`${FOREIGN}/a.yaml`, `${text}# changed\n`);
+    assert.equal((await find()).servers.length, 0);
+    const changed = new TextEncoder().encode(`${text}# changed\n`);
+    await trust(path, changed, state, { toolsets: undefined });
+    assert.equal((await find()).servers.length, 1);
+  });
 
   itIn("that is broken is listed with its problem, and its place", async (folder) => {
     const path = await folder.write(`${AGENTS}/bad.yaml`, "agents: [\n");

@@ -156,12 +156,11 @@ describe("a file in the form of docker-agent", () => {
   });
 
   for (const [what, more, place] of [
-    ["a toolset", "toolsets: [{type: shell}]", "5:23: agents.root.toolsets[0].type"],
     ["a key", "hooks: {}", "5:5: agents.root.hooks"],
     [
       "a key of a toolset",
-      "toolsets: [{type: mcp, command: x, defer: true}]",
-      "5:40: agents.root.toolsets[0].defer",
+      "toolsets: [{type: mcp, command: x, toon: '.*'}]",
+      "5:40: agents.root.toolsets[0].toon",
     ],
     ["a reference", "toolsets: [{type: mcp, ref: oci:x}]", "5:33: agents.root.toolsets[0].ref"],
     [

@@ -56,8 +56,8 @@ async function open(isTrusted = true) {
 describe("the agents of a file", () => {
   it("have the hub's tools and those of their own servers that the file gives them", async () => {
     const { namesOf } = await open();
-    const todo = "create_todo list_todos";
-    assert.equal(await namesOf("root"), `${todo} s__a s__b s__b_2 think update_todo`);
+    const todo = "create_todo create_todos list_todos";
+    assert.equal(await namesOf("root"), `${todo} s__a s__b s__b_2 think update_todo update_todos`);
     assert.equal(await namesOf("own"), "s__b_2 s__c");
     assert.equal(await namesOf("hub"), "s__a s__b");
     assert.equal(await namesOf("none"), "");
@@ -65,7 +65,10 @@ describe("the agents of a file", () => {
 
   it("that are not trusted have only the hub's tools, and the built-in ones", async () => {
     const { namesOf } = await open(false);
-    assert.equal(await namesOf("root"), "create_todo list_todos s__a s__b think update_todo");
+    assert.equal(
+      await namesOf("root"),
+      "create_todo create_todos list_todos s__a s__b think update_todo update_todos",
+    );
     assert.equal(await namesOf("own"), "");
   });
 

@@ -303,6 +303,28 @@ describe("a request to a provider", () => {
     assert.doesNotMatch(api.server.requests.at(-1)?.body ?? "", /thinking|reasoning/i);
   });
 
+  /** The part of a request that asks for JSON of a schema, by provider. */
+  const OUTPUT: Readonly<Record<string, RegExp>> = {
+    anthropic: /"(?:output_config|output_format|tools)":.*"who"/,
+    openai:
+      /"response_format":\{"type":"json_schema","json_schema":\{"schema":.*"who".*"strict":true,"name":"person"/,
+    google: /"responseMimeType":"application\/json","responseJsonSchema":.*"who"/,
+  };
+  itWithEach("asks for JSON of the agent's schema", async ({ api, open, dialect }) => {
+    api.answers.push({ text: ["{}"] });
+    const schema = {
+      type: "object",
+      properties: { who: { type: "string" } },
+      required: ["who"],
+      additionalProperties: false,
+    };
+    const output = { name: "person", strict: true, schema };
+    await collect(await open({ topP: 0.5 }), { ...REQUEST, tools: [], output });
+    const body = api.server.requests.at(-1)?.body ?? "";
+    assert.match(body, OUTPUT[dialect.provider] ?? /never/);
+    assert.match(body, /"(?:top_p|topP)":0\.5/);
+  });
+
   itWithEach("reaches no other host", async ({ api, open }) => {
     const proxy = await RawHttpServer.start((request) => request.respond(502));
     const fetchBefore = globalThis.fetch;

@@ -411,6 +411,104 @@ describe("a run of an agent", () => {
     assert.equal(outcomeOf(await done), "stop");
   });
 
+  for (const [reason, askedFirst, rests] of [
+    ["rateLimit", 1, true],
+    ["overloaded", 3, false],
+    ["unreachable", 3, false],
+    ["unauthorized", 1, false],
+    ["badRequest", 1, false],
+  ] as const) {
+    it(`asks the next model after the first has failed with ${reason}, and ${rests ? "not the first again for a while" : "the first again in the next run"}`, async () => {
+      const first = new TurnModel([[modelError(reason)]]);
+      const second = new TurnModel([say("second")]);
+      const fallback = { models: ["none", "second"], retries: 2, cooldown: 60_000 };
+      const setup = setUpAgents({ main: first, second }, new FunctionToolbox(), {
+        main: { fallback },
+      });
+      for (const times of rests ? [1, 1, 2] : [1, 2, 3]) {
+        const done = setup.run();
+        await setup.clock.advanceAsync(30_000);
+        assert.equal(outcomeOf(await done), "stop");
+        assert.equal(first.requests.length, askedFirst * times);
+      }
+      assert.equal(second.requests.length, 3);
+    });
+  }
+
+  it("begins with a fallback model if its own cannot be opened", async () => {
+    const second = new TurnModel([say("second")]);
+    const fallback = { models: ["none", "second"], retries: 0, cooldown: 0 };
+    const setup = setUpAgents({ second }, new FunctionToolbox(), { main: { fallback } });
+    assert.equal(outcomeOf(await setup.run()), "stop");
+    assert.equal(second.requests.length, 1);
+    const alone = setUpAgents({ second }, new FunctionToolbox());
+    await assert.rejects(alone.agent(), { code: "valueMissing" });
+  });
+
+  it("fails as the last model does that could be asked, and never after a text", async () => {
+    const fallback = { models: ["second", "none"], retries: 0, cooldown: 0 };
+    const second = new TurnModel([[modelError("badRequest")]]);
+    const failing = new TurnModel([[modelError("unauthorized")]]);
+    const toolbox = new FunctionToolbox();
+    const end = last(
+      await setUpAgents({ main: failing, second }, toolbox, { main: { fallback } }).run(),
+    );
+    assert.ok(end.type === "error");
+    assert.deepEqual([end.code, second.requests.length], ["modelFailed", 1]);
+    const half = new TurnModel([[{ type: "text", text: "Half" }, modelError("overloaded")]]);
+    await setUpAgents({ main: half, second }, toolbox, { main: { fallback } }).run();
+    assert.equal(second.requests.length, 1);
+  });
+
+  it("asks several models in turn, the one for a message's kind, and the one for a server's results", async () => {
+    const make = (): TurnModel => new TurnModel([use("s__a"), use("s__a"), use("s__b"), say("x")]);
+    const toolbox = new FunctionToolbox({
+      s__a: () => textResult("a"),
+      s__b: () => textResult("b"),
+    });
+    const [main, other] = [make(), make()];
+    const alternating = setUpAgents({ main, other }, toolbox, {
+      main: { alternateModels: ["other"] },
+    });
+    assert.equal(outcomeOf(await alternating.run()), "stop");
+    assert.equal(Math.abs(main.requests.length - other.requests.length) <= 1, true);
+    assert.ok(other.requests.length > 0);
+
+    const [plain, fast, capable] = ["plain", "fast", "capable"].map(
+      (text) => new TurnModel([say(text)]),
+    );
+    assert.ok(plain && fast && capable);
+    const routes = [
+      { model: "fast", examples: ["hello", "how are you"] },
+      { model: "capable", examples: ["implement a function", "debug this code"] },
+    ];
+    const models = { main: plain, fast, capable };
+    for (const [message, model] of [
+      ["Hello!", fast],
+      ["Please implement this function", capable],
+      ["Wetter morgen?", plain],
+    ] as const) {
+      const before = model.requests.length;
+      await setUpAgents(models, toolbox, { main: { routes } }).run(message);
+      assert.equal(model.requests.length, before + 1, message);
+    }
+
+    const [thinking, reading] = [new TurnModel([use("s__a")]), new TurnModel([say("read")])];
+    const toolModels = new Map([["s", "reading"]]);
+    const setup = setUpAgents({ main: thinking, reading }, toolbox, { main: { toolModels } });
+    assert.equal(outcomeOf(await setup.run()), "stop");
+    assert.deepEqual([thinking.requests.length, reading.requests.length], [1, 1]);
+  });
+
+  it("asks for an answer of the agent's schema", async () => {
+    const model = new TurnModel([say("{}")]);
+    const structuredOutput = { name: "person", strict: true, schema: { type: "object" } };
+    await setUpAgents({ main: model }, new FunctionToolbox(), { main: { structuredOutput } }).run();
+    const [request] = model.requests;
+    assert.deepEqual(request?.output, structuredOutput);
+    assert.match(request?.instruction ?? "", /person.*\n\{"type":"object"\}$/);
+  });
+
   it("does not ask again after a text was passed on, and keeps that", async () => {
     const model = new TurnModel([[{ type: "text", text: "Half" }, modelError("overloaded")]]);
     const { run, history } = setUpAgents({ main: model }, new FunctionToolbox());

@@ -130,7 +130,10 @@ describe("an agent with many tools", () => {
     const tools = { or: ["all" as const, { servers: [ownServerName("built-in")] }] };
     const specs = { main: { expose: "search" as const, tools } };
     await setUpAgents({ main: model }, new AgentFileToolbox(inner, undefined), specs).run();
-    assert.equal(namesOf(model.requests[0]), `${SEARCH},create_todo,list_todos,think,update_todo`);
+    assert.equal(
+      namesOf(model.requests[0]),
+      `${SEARCH},create_todo,create_todos,list_todos,think,update_todo,update_todos`,
+    );
     assert.match(model.lastResults[0] ?? "", /"think" is called by its own name/);
   });
 

@@ -955,6 +955,31 @@ describe("calls of plugins and agents", () => {
     });
   }
 
+  it("that a person has to allow each time are asked for, whatever is set or was allowed before", async () => {
+    const tools = { ...NO_RULES, approval: { w: "never", r: "never" } as const };
+    const never: Settings = { servers: { s: { tools } } };
+    const { hub, connect } = await open(never);
+    hub.approvals.watch();
+    const client = connect("control");
+    await initialize(client, FORMS);
+    const agent = { name: "reviewer", approval: "never" };
+    client.send(callRequest("plain", "s__w", {}, { _meta: { "toolmux/agent": agent } }));
+    assert.equal((await client.find(isResponseTo("plain"))).result?.["n"], 1);
+    const _meta = { "toolmux/agent": { ...agent, everyCall: true } };
+    for (const [at, name] of ["w", "w", "r"].entries()) {
+      client.send(callRequest(at, `s__${name}`, {}, { _meta }));
+      const form = await formAt(client, at);
+      const { requestedSchema } = form.params as {
+        readonly requestedSchema: {
+          readonly properties: { readonly decision: { readonly enum: readonly string[] } };
+        };
+      };
+      assert.deepEqual(requestedSchema.properties.decision.enum, ["once", "deny"]);
+      answerForm(client, form, "once");
+      assert.equal((await client.find(isResponseTo(at))).error, undefined);
+    }
+  });
+
   it("name an agent in one line, whatever its file calls it", async () => {
     const { hub, connect } = await open();
     hub.approvals.watch();

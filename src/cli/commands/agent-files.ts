@@ -12,7 +12,18 @@ import type { Filter } from "../../manifest/filter.ts";
 import { formatProblem, suggestName } from "../../manifest/problems.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { Terminal } from "../../terminal/terminal.ts";
-import { openLibrary, registryOptions, type TrustedAgent } from "../../operations/agent-library.ts";
+import {
+  findTrustable,
+  offersFor,
+  openLibrary,
+  registryOptions,
+  type ToolsetOffer,
+  type TrustableAgent,
+  type TrustedAgent,
+} from "../../operations/agent-library.ts";
+import { formatEntry, OWN_PREFIX, SHELLS } from "../../agent-files/toolsets.ts";
+import type { Table } from "../../manifest/table.ts";
+import { isYes, withPrompt } from "../prompt.ts";
 import { AGENT_VERBS as VERBS, type CommandContext, type Invocation } from "../command.ts";
 import { usability } from "../../host/agent-documents.ts";
 import { modelCheck } from "../../host/agent-models.ts";
@@ -25,6 +36,7 @@ type ModelProblems = ReadonlyMap<string, string | undefined>;
 
 interface AgentFilesOptions extends AgentsServeOptions {
   readonly json: boolean;
+  readonly yes: boolean;
 }
 
 const SERVE_OPTIONS = [
@@ -60,6 +72,8 @@ export async function agentFiles(
     if (rest.length > 0) throw usageError("toolmux agents list takes no name.");
     return listAgents(invocation, context);
   }
+  if (invocation.options.yes && verb !== "add")
+    throw usageError('--yes is an option of "toolmux agents add".');
   const { library, manifest } = await openLibrary(invocation, context);
   const { terminal, signal } = context;
   const { json } = invocation.options;
@@ -83,9 +97,82 @@ export async function agentFiles(
       }
       return 0;
     }
+    case "add":
+      return addAgent(name, invocation, manifest, context);
     case "remove":
       return removeAgent(name, library, json, context);
   }
+}
+
+/** `toolmux agents add`: trusts an agent's file once a person has seen what its agents may do, and chosen their servers. */
+async function addAgent(
+  name: string,
+  invocation: Invocation<AgentFilesOptions>,
+  manifest: Manifest | undefined,
+  context: CommandContext,
+): Promise<number> {
+  const { terminal, signal } = context;
+  const { yes, json } = invocation.options;
+  const found = await findTrustable(name, invocation, context);
+  if (found === undefined) {
+    const text = `There is no file of agents ${JSON.stringify(name)}.`;
+    throw new HubError("agentNotFound", text);
+  }
+  const offers = offersFor(found, manifest);
+  const all = {
+    ...found.toolsets,
+    ...Object.fromEntries(
+      offers.flatMap(({ type, settings }) => (settings ? [[type, settings]] : [])),
+    ),
+  };
+  if (!json) {
+    terminal.printWrapped(`If you add ${sanitizeLine(found.file.source)}, its agents may use:`);
+    printUses(found.provide(all), terminal);
+  }
+  const chosen = yes ? all : await confirmAgent(found, offers, signal);
+  if (chosen === undefined) {
+    throw usageError("Nothing was added: to confirm, add --yes.");
+  }
+  if (chosen === "no") {
+    terminal.note("Nothing was added.");
+    return 2;
+  }
+  const trusted = await found.trust(chosen);
+  if (json) {
+    const { source, servers, permissions } = trusted.file;
+    terminal.printJson({
+      file: source,
+      toolsets: chosen,
+      servers: servers.map(describeServer),
+      allows: permissions?.allow.map(({ text }) => text) ?? [],
+    });
+  }
+  if (!json) printTrustedAgent(trusted, terminal);
+  for (const problem of trusted.file.unsupported)
+    terminal.note(sanitizeLine(formatProblem(problem)));
+  return 0;
+}
+
+/**
+ * Asks for each toolset without a server whether it gets the one that is offered, then whether to trust the file.
+ * @returns the chosen servers by toolset; undefined without a terminal
+ */
+function confirmAgent(
+  { file, toolsets }: TrustableAgent,
+  offers: readonly ToolsetOffer[],
+  signal: AbortSignal,
+): Promise<Table | "no" | undefined> {
+  return withPrompt(signal, async (ask) => {
+    const chosen: Record<string, unknown> = { ...toolsets };
+    for (const { type, settings } of offers) {
+      if (settings === undefined) continue;
+      const how = sanitizeLine(formatEntry(settings));
+      if (isYes(await ask(`Provide the toolset ${sanitizeLine(type)} with ${how}? [y/N]`)))
+        chosen[type] = settings;
+    }
+    const answer = await ask(`Trust ${sanitizeLine(file.source)} as it is now? [y/N]`);
+    return isYes(answer) ? chosen : "no";
+  });
 }
 
 async function removeAgent(
@@ -129,11 +216,13 @@ async function showAgent(
   }
   terminal.print(sanitizeLine(found.file.source));
   if (found.source === "store") terminal.printWrapped(`digest: ${found.stored.digest}`);
-  for (const { spec, ownTools, builtIns } of found.file.agents.values()) {
+  for (const { spec, ownTools, builtIns, prompts } of found.file.agents.values()) {
     terminal.print();
     const suffix = spec.name === found.file.entry ? " (entry)" : "";
     printSpec(spec, problems, terminal, ownTools, suffix);
     if (builtIns.length > 0) terminal.printWrapped(`  built-in tools: ${builtIns.join(", ")}`);
+    const commands = [...(prompts?.keys() ?? [])].map((name) => sanitizeLine(`/${name}`));
+    if (commands.length > 0) terminal.printWrapped(`  prompts: ${commands.join(", ")}`);
   }
   if (found.file.servers.length > 0) {
     terminal.print();
@@ -197,10 +286,12 @@ function documentOf(found: FoundAgent, problems: ModelProblems): object {
     file: file.source,
     ...(found.source === "store" && { digest: found.stored.digest }),
     entry: file.entry,
-    agents: [...file.agents.values()].map(({ spec, ownTools, builtIns }) => ({
-      ...describe(spec),
-      ownTools,
-      builtIns,
+    agents: [...file.agents.values()].map((agent) => ({
+      ...describe(agent.spec),
+      ownTools: agent.ownTools,
+      builtIns: agent.builtIns,
+      ...(agent.welcomeMessage !== undefined && { welcomeMessage: agent.welcomeMessage }),
+      ...(agent.prompts && { prompts: [...agent.prompts.keys()] }),
     })),
     models: [...file.models.values()].map(({ name, provider, model }) => ({
       name,
@@ -222,11 +313,19 @@ export function printTrustedAgent({ file, digest }: TrustedAgent, terminal: Term
   terminal.printWrapped(
     `trusted: ${sanitizeLine(file.source)}${digest === undefined ? "" : ` (${digest})`}`,
   );
-  if (restrictUntrusted(file).forbiddenActions.length === 0) {
+  if (restrictUntrusted(file).forbiddenActions.length === 0 && !usesToolsets(file)) {
     terminal.printWrapped("It runs no command, and reaches no URL of its own.");
     return;
   }
   terminal.printWrapped(`${until}, its agents may use:`);
+  printUses(file, terminal);
+}
+
+const usesToolsets = ({ toolsetsByServer }: AgentFile): boolean =>
+  toolsetsByServer !== undefined && toolsetsByServer.size > 0;
+
+/** Prints the servers, models and rules of a file, one a line. */
+function printUses(file: AgentFile, terminal: Terminal): void {
   for (const spec of file.servers) {
     const texts =
       spec.kind === "stdio" ? [spec.command, ...spec.args].map(shellWord).join(" ") : spec.url;
@@ -240,4 +339,19 @@ export function printTrustedAgent({ file, digest }: TrustedAgent, terminal: Term
     if (parts.length > 0)
       terminal.printWrapped(`  model ${sanitizeLine(name)}: ${parts.map(sanitizeLine).join(" ")}`);
   }
+  for (const [server, types] of file.toolsetsByServer ?? []) {
+    const isOwn = server.startsWith(OWN_PREFIX);
+    const name = isOwn ? server.slice(OWN_PREFIX.length) : `${server} of the manifest`;
+    for (const type of types) {
+      const each = SHELLS.includes(type) ? "; a person has to allow each call" : "";
+      terminal.printWrapped(`  toolset ${sanitizeLine(type)}: server ${sanitizeLine(name)}${each}`);
+    }
+  }
+  const { permissions } = file;
+  for (const { text } of permissions?.allow ?? [])
+    terminal.printWrapped(
+      `  without asking, except for a shell: calls that match ${sanitizeLine(text)}`,
+    );
+  for (const { text } of permissions?.deny ?? [])
+    terminal.printWrapped(`  never: calls that match ${sanitizeLine(text)}`);
 }

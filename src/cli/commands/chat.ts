@@ -15,7 +15,8 @@ import {
   escapeLines,
   sanitizeLine,
 } from "../../terminal/log.ts";
-import { loadAgents, originOf } from "../../host/agents.ts";
+import type { NamedPrompt } from "../../agent-files/named-prompts.ts";
+import { expandForAgent, loadAgents, originOf } from "../../host/agents.ts";
 import { type CommandAgents, withAgents } from "../../host/command-agents.ts";
 import { type AgentOptions, readAgentOptions } from "./run.ts";
 import { answerInTerminal } from "../answer-form.ts";
@@ -152,6 +153,9 @@ class Chat {
     const where = hub === undefined ? "" : `, in ${describeHub(hub)}`;
     if (!this.#isQuiet)
       terminal.note(`${spec.name} (${model.name})${where}. /help shows the commands.`);
+    const { welcomeMessage } = this.#opened.file?.agents.get(spec.name) ?? {};
+    if (!this.#isQuiet && welcomeMessage !== undefined)
+      terminal.print(escapeLines(welcomeMessage.trim()));
     const { messages, title } = this.#session.transcript;
     if (!this.#isQuiet && messages.length > 0)
       terminal.note(
@@ -211,6 +215,10 @@ class Chat {
       case "/help":
         for (const [name, explanation] of HELP)
           terminal.print(`  ${name.padEnd(12)}${explanation}`);
+        for (const [name, { description, instruction }] of this.#prompts())
+          terminal.print(
+            `  ${sanitizeLine(`/${name}`).padEnd(12)}${sanitizeLine(description ?? firstSentence(instruction))}`,
+          );
         return;
       case "/tools": {
         const tools = await this.#session.agent.tools(signal);
@@ -246,12 +254,24 @@ class Chat {
         await this.#save(argument);
         return;
       default: {
-        const names = HELP.map(([name]) => name.split(" ")[0] ?? "");
+        const agent = this.#session.agent.spec.name;
+        const text = expandForAgent(line, agent, this.#opened.file, this.#context);
+        if (text !== line) {
+          await this.#send(text, signal);
+          return;
+        }
+        const own = [...this.#prompts().keys()].map((name) => `/${name}`);
+        const names = [...HELP.map(([name]) => name.split(" ")[0] ?? ""), ...own];
         terminal.printStderr(
           `There is no ${sanitizeLine(command)}.${suggestName(command, names)} /help shows the commands.`,
         );
       }
     }
+  }
+
+  /** The prompts of the agent's file, by name. */
+  #prompts(): ReadonlyMap<string, NamedPrompt> {
+    return this.#opened.file?.agents.get(this.#session.agent.spec.name)?.prompts ?? new Map();
   }
 
   /** Prints a line for each server of the agent that is not up. A failure to list them is told by the first message. */

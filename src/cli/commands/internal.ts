@@ -18,6 +18,7 @@ const PROGRAMS: Readonly<
   complete: printCompletion,
   "demo-server": runDemoServer,
   "echo-server": runEchoServer,
+  "script-server": runScriptServer,
   "stdio-proxy": runStdioProxy,
 };
 
@@ -69,6 +70,25 @@ async function runDemoServer([name, ...rest]: readonly string[]): Promise<number
   const makers = { clock: createClockServer, text: createTextServer, slow: createSlowServer };
   serveStdio(makers[server]);
   await new Promise((resolve) => process.stdin.once("end", resolve).once("close", resolve));
+  return 0;
+}
+
+/** Runs the server of the commands in an agent's file. @param args the commands, as JSON text */
+async function runScriptServer(
+  [json, ...rest]: readonly string[],
+  { env }: CommandContext,
+): Promise<number> {
+  if (json === undefined || rest.length > 0 || (await isStdinTerminal())) throw misuseError();
+  const { serveStdio } = await import("@modelcontextprotocol/server/stdio");
+  const { createScriptServer, killScripts } = await import("../../agent-files/script-server.ts");
+  process.once("exit", killScripts);
+  const scripts = JSON.parse(json) as Parameters<typeof createScriptServer>[0];
+  serveStdio(() => createScriptServer(scripts, env));
+  await new Promise((resolve) => {
+    process.stdin.once("end", resolve).once("close", resolve);
+    for (const name of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.once(name, resolve);
+  });
+  killScripts();
   return 0;
 }
 

@@ -4,7 +4,7 @@ import type { RunOptions } from "../../agent/agent.ts";
 import { History } from "../../agent/history.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import { escapeJsonForTerminal } from "../../terminal/log.ts";
-import { loadAgents } from "../../host/agents.ts";
+import { expandForAgent, loadAgents } from "../../host/agents.ts";
 import { type CommandAgentsOptions, withAgents } from "../../host/command-agents.ts";
 import type { AgentSpec } from "../../manifest/agents.ts";
 import { answerInTerminal, askPersonWith } from "../answer-form.ts";
@@ -90,7 +90,8 @@ async function runAgent(
   const request = { manifest, log, elicit, file, ...readAgentOptions(invocation, context) };
   return withAgents(request, async (opened) => {
     const agent = await opened.agent(name);
-    const history = new History([{ role: "user", content: [{ type: "text", text: message }] }]);
+    const text = expandForAgent(message, agent.spec.name, file, context);
+    const history = new History([{ role: "user", content: [{ type: "text", text }] }]);
     let outcome: RunOutcome | undefined;
     if (!quiet) await printer.printUnavailable(await opened.serversOf(agent));
     const onResult: RunOptions["onResult"] = (call, result) => printer.results.add(call, result);

@@ -1,4 +1,5 @@
 import { dirname } from "node:path";
+import { formatEntry } from "../../agent-files/toolsets.ts";
 import { maskSecretParts } from "../../manifest/plaintext-secrets.ts";
 import { describePlugin, describeServer } from "../../operations/server-description.ts";
 import { trustFileOrAgent } from "../../operations/trust.ts";
@@ -27,6 +28,12 @@ export async function trustFile(invocation: Invocation, context: CommandContext)
     const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeServer(spec);
     context.terminal.print(
       `  ${sanitizeLine(spec.name)}: ${sanitizeLine(what)}${spec.enabled ? "" : " (disabled)"}`,
+    );
+  }
+  for (const [type, toolset] of manifest.agentFiles?.toolsets ?? []) {
+    const what = "server" in toolset ? `server ${toolset.server}` : formatEntry(toolset.entry);
+    context.terminal.print(
+      `  for the toolset ${sanitizeLine(type)} of agents' files: ${sanitizeLine(what)}`,
     );
   }
   if (commands.length > 0)

@@ -23,6 +23,7 @@ import type {
   ServerInput,
   ToolSearchInput,
 } from "../schema.ts";
+import type { ToolsetMappings } from "../toolsets.ts";
 
 /** The file that settings come from. */
 export interface SourceFile {
@@ -88,7 +89,9 @@ export interface ModelConfig extends SourceFile {
 }
 
 /** The places of agent files, as configured in one file. Relative paths start at the folder of that file. */
-export interface AgentFilesConfig extends SourceFile, AgentFilesInput {}
+export interface AgentFilesConfig extends SourceFile, Omit<AgentFilesInput, "toolsets"> {
+  readonly toolsets?: ToolsetMappings;
+}
 
 /** An agent as configured in one file. */
 export interface AgentConfig extends SourceFile {

@@ -43,6 +43,7 @@ import {
   toolSearchSchema,
 } from "../schema.ts";
 import { createTable, isTable, type Table } from "../table.ts";
+import { readToolsets } from "../toolsets.ts";
 import { validate, type ValidationResult } from "../validate.ts";
 
 /** Reads a manifest file in toolmux's schema and collects all its problems. */
@@ -60,6 +61,9 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const modelTable = readModels(table["models"] ?? {}, source, secrets.settings);
   const agentTable = readAgents(table["agents"] ?? {}, source);
   const files = readSettings(agentFilesSchema, table, "agentFiles", file);
+  const fileTable = table["agentFiles"];
+  const toolsetTable = isTable(fileTable) ? fileTable["toolsets"] : undefined;
+  const { toolsets, problems: toolsetProblems } = readToolsets(toolsetTable, source);
   const pluginList = readPlugins(table["plugins"] ?? [], file);
   const modeTable = readModes(table["modes"] ?? {}, source);
   const clientList = readNamedClients(table["clients"] ?? [], source);
@@ -78,7 +82,8 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     servers: serverTable.servers,
     models: modelTable.models,
     agents: agentTable.agents,
-    agentFiles: files.ok && "agentFiles" in table ? { ...files.value, file, baseDir } : undefined,
+    agentFiles:
+      files.ok && "agentFiles" in table ? { ...files.value, toolsets, file, baseDir } : undefined,
     plugins: pluginList.plugins,
     modes: modeTable.modes,
     clients: clientList.clients,
@@ -93,7 +98,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...serverTable.problems,
       ...modelTable.problems,
       ...agentTable.problems,
-      ...(files.ok ? [] : files.problems),
+      ...(files.ok ? toolsetProblems : files.problems),
       ...pluginList.problems,
       ...modeTable.problems,
       ...clientList.problems,
