@@ -13,6 +13,8 @@ import { LineReader } from "../src/jsonrpc/line-reader.ts";
 import { filterCatalog } from "../src/catalog/catalog.ts";
 import { compileMode } from "../src/catalog/filter.ts";
 import type { Filter } from "../src/manifest/filter.ts";
+import { maskEntry, parseEntry, type TranscriptEntry } from "../src/agent/transcript.ts";
+import { Redactor } from "../src/transport/redact.ts";
 import { CallUsage } from "../src/router/call-usage.ts";
 import { LINE } from "./answer.ts";
 import { SHAPES, type Shape } from "./stage.ts";
@@ -47,9 +49,25 @@ function responseOf(shape: Shape, size: number): Response {
   return frame;
 }
 
+/** The entry of a tool's result in a conversation. */
+function entryOf(size: number): TranscriptEntry {
+  const text = LINE.repeat(Math.max(1, Math.round(size / LINE.length)));
+  const call = { toolCallId: "call_1", toolName: "files__read_text_file", isError: false };
+  return { role: "tool", at: 1, ...call, size, duration: 12, text };
+}
+
 /** Tasks by name; each does its work once. */
 function listTasks(): Map<string, () => unknown> {
   const tasks = new Map<string, () => unknown>();
+  const secrets = Array.from({ length: 20 }, (_, at) => `secret-${at}-0123456789abcdef`);
+  const redactor = new Redactor(secrets);
+  for (const size of [1000, 64_000]) {
+    const entry = entryOf(size);
+    const json = JSON.stringify(entry);
+    const mask = (text: string): string => redactor.apply(text);
+    tasks.set(`mask entry ${size / 1000} kB`, () => JSON.stringify(maskEntry(entry, mask)));
+    tasks.set(`read entry ${size / 1000} kB`, () => parseEntry(json));
+  }
   for (const [label, size] of Object.entries(SIZES)) {
     for (const shape of SHAPES) {
       const line = answerOf(shape, size);

@@ -73,6 +73,7 @@ const ALONE = ["e2e/shutdown.test.ts", "e2e/orphans.test.ts"];
 const ON_EVERY_RUNTIME = [
   "agent-files/agent-library.test.ts",
   "agent/contract.test.ts",
+  "agent/conversation-store.test.ts",
   "approval/disk.test.ts",
   "base/private-files.test.ts",
   "control/api-on-every-runtime.test.ts",

@@ -1,6 +1,12 @@
 import { Buffer } from "node:buffer";
 import process from "node:process";
-import type { Answer, HubEvent, ToolCall } from "../../src/plugin/plugin.ts";
+import {
+  type Answer,
+  type HubEvent,
+  type KeptCall,
+  memberOf,
+  type ToolCall,
+} from "../../src/plugin/plugin.ts";
 import type { Redaction } from "./redaction.ts";
 
 /**
@@ -23,6 +29,14 @@ export interface CallEnding {
   readonly error?: string;
   /** Size of the answer in bytes; undefined if there is none. */
   readonly size?: number;
+  /** JSON text of the result or error; undefined if there is none, or results are not logged. */
+  readonly json?: string;
+}
+
+/** Which parts of a call are logged. */
+export interface KeptParts {
+  readonly arguments: boolean;
+  readonly results: boolean;
 }
 
 /** Start of a call in ms since the epoch, and its duration in ms. */
@@ -48,17 +62,19 @@ const OUTCOMES: ReadonlyMap<string, Outcome> = new Map<string, Outcome>([
   ["notResponding", "lost"],
 ]);
 
-/** Maximum size of logged arguments, in bytes of JSON; larger ones are omitted. */
-const MAX_ARGUMENTS_SIZE = 64 * 1024;
+/** Maximum size of logged arguments and of a logged result, in bytes of JSON; larger ones are omitted. */
+const MAX_JSON_SIZE = 64 * 1024;
 /** Maximum length of a logged name, in UTF-16 units: clients and servers may send names of any length. */
 const MAX_NAME_LENGTH = 200;
 /** Maximum size of an error that is parsed for its code, in bytes. */
 const MAX_ERROR_SIZE = 64 * 1024;
 
-export function describeAnswer(answer: Answer): CallEnding {
+/** @param withJson whether the result is logged; too large ones are not even read */
+export function describeAnswer(answer: Answer, withJson: boolean): CallEnding {
   const { size } = answer;
-  if (answer.kind === "error") return { outcome: "error", ...codeOf(answer), size };
-  return { outcome: answer.isError ? "toolError" : "ok", size };
+  const ending = { size, ...(withJson && size <= MAX_JSON_SIZE && { json: answer.json }) };
+  if (answer.kind === "error") return { outcome: "error", ...codeOf(answer), ...ending };
+  return { outcome: answer.isError ? "toolError" : "ok", ...ending };
 }
 
 /** Describes the ending of a call that has no answer. @param error the error that `next` rejected with */
@@ -70,16 +86,20 @@ export function describeFailure(error: unknown): CallEnding {
 
 /**
  * The log line of a call: one JSON object, without a line end.
- * @param redaction masks values in the arguments; if it is undefined, the arguments are omitted
+ * @param kept whether arguments and result are in the line
+ * @param redaction masks values in arguments and result
  */
 export function formatCall(
   call: ToolCall,
-  { outcome, error, size }: CallEnding,
+  { outcome, error, size, json }: CallEnding,
   { started, duration }: CallTiming,
-  redaction: Redaction | undefined,
+  kept: KeptParts,
+  redaction: Redaction,
 ): string {
   const { client, tool } = call;
-  const shown = redaction && redactArguments(call.argumentsJson, redaction);
+  const args = kept.arguments ? redactJson(call.argumentsJson, redaction) : undefined;
+  const result = json === undefined ? undefined : redactJson(json, redaction);
+  const hasNoResult = kept.results && size !== undefined && result?.kind !== "text";
   const entry = JSON.stringify({
     time: new Date(started).toISOString(),
     // The process id distinguishes hubs that write to the same file: call numbers and client ids are unique only
@@ -98,10 +118,52 @@ export function formatCall(
     duration: Math.round(duration * 10) / 10,
     outcome,
     error,
-    sizes: { request: call.size, answer: size, arguments: shown?.size },
-    truncated: shown?.kind === "omitted" ? true : undefined,
+    sizes: { request: call.size, answer: size, arguments: args?.size },
+    truncated: args?.kind === "omitted" ? true : undefined,
+    resultTruncated: hasNoResult ? true : undefined,
   });
-  return shown?.kind === "text" ? `${entry.slice(0, -1)},"arguments":${shown.text}}` : entry;
+  const texts = [
+    args?.kind === "text" ? `,"arguments":${args.text}` : "",
+    result?.kind === "text" ? `,"result":${result.text}` : "",
+  ].join("");
+  return `${entry.slice(0, -1)}${texts}}`;
+}
+
+/** Whether a line of the log, which may be cut off, is that of a call of this process. */
+export function isLineOfCall(line: string, call: number): boolean {
+  return (
+    line.startsWith(`,"hub":${process.pid},"call":${call},"client":`, TIME_LENGTH) &&
+    line.endsWith("}") &&
+    "sizes" in (parseLine(line) ?? {})
+  );
+}
+
+/** Length of the beginning `{"time":"…"` of a line. */
+const TIME_LENGTH = `{"time":"${new Date(0).toISOString()}"`.length;
+
+function parseLine(line: string): Readonly<Record<string, unknown>> | undefined {
+  try {
+    return JSON.parse(line) as Readonly<Record<string, unknown>>;
+  } catch {
+    return undefined;
+  }
+}
+
+/** What a line of the log has of a call. Its numbers are spelled as the peers have spelled them. */
+export function keptOf(line: string): KeptCall {
+  const { sizes, truncated, resultTruncated } = parseLine(line) as {
+    readonly sizes: { readonly answer?: number; readonly arguments?: number };
+    readonly truncated?: boolean;
+    readonly resultTruncated?: boolean;
+  };
+  const args = memberOf(line, "arguments");
+  const result = memberOf(line, "result");
+  return {
+    ...(args !== undefined && { arguments: args }),
+    ...(truncated === true && { argumentsSize: sizes.arguments ?? 0 }),
+    ...(result !== undefined && { result }),
+    ...(resultTruncated === true && { resultSize: sizes.answer ?? 0 }),
+  };
 }
 
 /** The log line of an approval decision about a call, whether a person made it or it was remembered. */
@@ -124,14 +186,14 @@ export function formatApproval(
   });
 }
 
-type LoggedArguments =
+type LoggedJson =
   | { readonly kind: "text"; readonly text: string; readonly size?: undefined }
   /** `size` is in bytes. */
   | { readonly kind: "omitted"; readonly size: number };
 
-function redactArguments(json: string, redaction: Redaction): LoggedArguments {
+function redactJson(json: string, redaction: Redaction): LoggedJson {
   const size = Buffer.byteLength(json);
-  if (size > MAX_ARGUMENTS_SIZE || !isJson(json)) return { kind: "omitted", size };
+  if (size > MAX_JSON_SIZE || !isJson(json)) return { kind: "omitted", size };
   // In valid JSON, line breaks occur only between tokens, so replacing them changes no value.
   return { kind: "text", text: redaction.apply(json).replace(/[\r\n]/g, " ") };
 }

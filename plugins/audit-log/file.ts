@@ -18,6 +18,12 @@ const FLAGS =
 /** Age in ms above which a lock is stale: no rotation takes that long, so its hub was killed. */
 const STALE_LOCK_AGE = 10_000;
 
+/** Maximum number of bytes that a search reads: the default size of the file and its rotated ones. */
+const MAX_SEARCHED = 64 * 1024 * 1024;
+const READ_SIZE = 256 * 1024;
+/** Maximum length of a line, in bytes. Arguments and result have 64 KiB each, and names are cut. */
+const MAX_LINE = 1024 * 1024;
+
 /** Longest pause, in ms, between two parts of a line that another hub is writing. */
 const MAX_WRITE_GAP = 10;
 
@@ -97,6 +103,36 @@ export class LogFile {
     return whole;
   }
 
+  /**
+   * Finds the newest line for which `matches` is true, in this file and the rotated ones. Reads at most
+   * `MAX_SEARCHED` bytes.
+   * @throws {Error} the file system's error, unless a file is missing
+   */
+  async findLast(matches: (line: string) => boolean): Promise<string | undefined> {
+    let left = MAX_SEARCHED;
+    for (let number = 0; number <= this.#limits.keep && left > 0; number++) {
+      const path = number === 0 ? this.path : this.#rotatedPath(number);
+      let handle: FileHandle;
+      try {
+        handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+      } catch (error) {
+        // After a rotation that was cut off, a number may be missing.
+        if (codeOf(error) === "ENOENT") continue;
+        throw error;
+      }
+      try {
+        const stats = await handle.stat();
+        if (!stats.isFile()) return undefined;
+        const line = await findLastLine(handle, stats.size, left, matches);
+        if (line !== undefined) return line;
+        left -= stats.size;
+      } finally {
+        await handle.close();
+      }
+    }
+    return undefined;
+  }
+
   /** Whether the line would make the file too large; an empty file has room for any line. */
   async #isFull(line: string): Promise<boolean> {
     try {
@@ -130,6 +166,40 @@ export class LogFile {
   #rotatedPath(number: number): string {
     return `${this.path}.${number}`;
   }
+}
+
+/**
+ * Finds the last line for which `matches` is true, reading from the end.
+ * @param size of the file, in bytes
+ * @param limit maximum number of bytes that are read
+ */
+async function findLastLine(
+  handle: FileHandle,
+  size: number,
+  limit: number,
+  matches: (line: string) => boolean,
+): Promise<string | undefined> {
+  const least = Math.max(0, size - limit);
+  let rest = Buffer.alloc(0);
+  for (let end = size; end > least;) {
+    const start = Math.max(least, end - READ_SIZE);
+    const part = Buffer.alloc(end - start);
+    const { bytesRead } = await handle.read(part, 0, part.length, start);
+    // The file has become shorter: somebody has cut it.
+    if (bytesRead < part.length) return undefined;
+    const bytes = Buffer.concat([part, rest]);
+    // The first line may begin before what was read, unless the file begins here.
+    const first = start === 0 ? 0 : bytes.indexOf(NEWLINE) + 1;
+    const isWhole = start === 0 || first > 0;
+    if (isWhole) {
+      const found = bytes.subarray(first).toString().split("\n").findLast(matches);
+      if (found !== undefined) return found;
+    }
+    rest = isWhole ? bytes.subarray(0, first) : bytes;
+    if (rest.length > MAX_LINE) return undefined;
+    end = start;
+  }
+  return undefined;
 }
 
 /**

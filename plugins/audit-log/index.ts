@@ -2,7 +2,15 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { definePlugin, size } from "../../src/plugin/plugin.ts";
 import { LineQueue } from "./line-queue.ts";
-import { describeAnswer, describeFailure, formatApproval, formatCall } from "./entry.ts";
+import {
+  describeAnswer,
+  describeFailure,
+  formatApproval,
+  formatCall,
+  isLineOfCall,
+  type KeptParts,
+  keptOf,
+} from "./entry.ts";
 import { LogFile } from "./file.ts";
 import { parsePath, Redaction } from "./redaction.ts";
 
@@ -17,6 +25,7 @@ const flag = v.boolean("true or false");
 const options = v.strictObject({
   file: v.exactOptional(v.pipe(v.string("a string"), v.nonEmpty("a string that is not empty"))),
   arguments: v.exactOptional(flag, false),
+  results: v.exactOptional(flag, false),
   redact: v.exactOptional(
     v.array(
       v.pipe(
@@ -42,12 +51,12 @@ export default definePlugin<v.InferOutput<typeof options>>({
   name: "audit-log",
   options,
   whenBroken: "pass",
-  async setup({ file, arguments: withArguments, redact, maxSize, keep }, host) {
+  async setup({ file, arguments: withArguments, results, redact, maxSize, keep }, host) {
     const path = file === undefined ? join(await host.folder(), "audit.jsonl") : host.resolve(file);
-    const backlog = new LineQueue(new LogFile(path, { maxSize, keep }), {
-      log: (level, text) => host.log(level, text),
-    });
-    const redaction = withArguments ? new Redaction(redact) : undefined;
+    const log = new LogFile(path, { maxSize, keep });
+    const backlog = new LineQueue(log, { log: (level, text) => host.log(level, text) });
+    const redaction = new Redaction(redact);
+    const kept: KeptParts = { arguments: withArguments, results };
     host.subscribe(
       (event, { at }) => {
         if (event.kind === "approval" && event.change === "decided")
@@ -64,11 +73,11 @@ export default definePlugin<v.InferOutput<typeof options>>({
           // The promise of `next` is returned unchanged, so that the answer does not wait for the log.
           const logEnd = (ending: Parameters<typeof formatCall>[1]): void => {
             const duration = performance.now() - from;
-            backlog.add(formatCall(call, ending, { started, duration }, redaction));
+            backlog.add(formatCall(call, ending, { started, duration }, kept, redaction));
           };
           answered
             .then(
-              (answer) => logEnd(describeAnswer(answer)),
+              (answer) => logEnd(describeAnswer(answer, results)),
               (error: unknown) => logEnd(describeFailure(error)),
             )
             .catch((error: unknown) =>
@@ -76,6 +85,11 @@ export default definePlugin<v.InferOutput<typeof options>>({
             );
           return answered;
         };
+      },
+      async kept(number) {
+        await backlog.flush();
+        const line = await log.findLast((text) => isLineOfCall(text, number));
+        return line === undefined ? undefined : keptOf(line);
       },
       dispose: () => backlog.close(CLOSE_TIMEOUT),
     };

@@ -70,6 +70,16 @@ export class LineQueue {
     this.#scheduleWrite(COLLECT_DELAY);
   }
 
+  /** Tries to write the queued lines at once. Never rejects. */
+  async flush(): Promise<void> {
+    await this.#writing;
+    if (this.#lines.length === 0 || this.#closing !== undefined) return;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#startWrite();
+    await this.#writing;
+  }
+
   /**
    * Writes the queued lines, for at most `timeout` ms, and stops. Never rejects; repeated calls return the first call's
    * promise.
@@ -107,12 +117,16 @@ export class LineQueue {
     if (isKnown || this.#lines.length === 0 || this.#closing !== undefined) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      this.#writing = this.#write().then((pause) => {
-        this.#writing = undefined;
-        this.#scheduleWrite(pause);
-      });
+      this.#startWrite();
     }, ms);
     this.#timer.unref();
+  }
+
+  #startWrite(): void {
+    this.#writing ??= this.#write().then((pause) => {
+      this.#writing = undefined;
+      this.#scheduleWrite(pause);
+    });
   }
 
   /**

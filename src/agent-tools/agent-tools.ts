@@ -2,11 +2,14 @@ import { Buffer } from "node:buffer";
 import { basename } from "node:path";
 import * as v from "valibot";
 import { agentNotFound } from "../agent/agent.ts";
-import type { HistoryEntry } from "../agent/history.ts";
+import { costMeta, readBudget } from "../agent/agent-calls.ts";
+import type { ConversationFile } from "../agent/conversation-file.ts";
+import type { ConversationStore, Principal } from "../agent/conversation-store.ts";
 import type { SamplingClient } from "../agent/model.ts";
 import { tokensText } from "../agent/run.ts";
 import { AgentSession } from "../agent/session.ts";
-import { type AgentTool, describeBlock, HubTools } from "../agent/toolbox.ts";
+import { type AgentTool, HubTools } from "../agent/toolbox.ts";
+import { describeWindow, type TranscriptMessage } from "../agent/transcript.ts";
 import type { ListedAgent } from "../agent-files/agent-library.ts";
 import type { Clock } from "../base/clock.ts";
 import { ERROR_META_KEY, HubError, toHubError } from "../base/errors.ts";
@@ -23,7 +26,19 @@ import type { AgentsOptions } from "./plugin.ts";
 import { RunProgress } from "./run-progress.ts";
 import { RunReport } from "./run-report.ts";
 import { RunSlots } from "./run-slots.ts";
-import { ClientSessions, type ClientSession, newSessionId, type ClientAgent } from "./sessions.ts";
+import {
+  type ClientAgent,
+  type ClientSession,
+  ClientSessions,
+  newSessionId,
+  sessionNotFound,
+} from "./sessions.ts";
+
+/** The conversations of one principal. */
+export interface KeptConversations {
+  readonly store: ConversationStore;
+  readonly principal: Principal;
+}
 
 /** The agents that clients of a hub can use. Texts of errors are redacted. */
 export interface ClientAgents {
@@ -40,6 +55,11 @@ export interface ClientAgents {
   pull(reference: string, signal: AbortSignal): Promise<{ digest: string; reference: string }>;
   /** Removes secrets from a text. */
   redact(text: string): string;
+  /**
+   * The conversations that are kept of a client with this name. @returns undefined if the client has no token, or if
+   * nothing can be kept
+   */
+  conversations(principal: string): Promise<KeptConversations | undefined>;
 }
 
 export interface AgentToolsContext {
@@ -85,12 +105,22 @@ export class AgentTools {
     const cancelTimer = this.#isRun(tool)
       ? clock.after(TASK_AFTER, () => call.becomeTask())
       : () => {};
+    const reports: RunReport[] = [];
+    const cost = (): object => (reports[0] === undefined ? {} : costMeta(reports[0].cost));
     try {
       const owner = this.#ownerOf(call);
-      const value = await this.#run(tool, { owner, call, signal, args: call.arguments });
+      const kept = await this.#keptOf(call);
+      const request = { owner, kept, call, signal, args: call.arguments, reports };
+      const value = await this.#run(tool, request);
       // The model gets the answer of a run alone; what happened on the way is for the client.
       const text = "response" in value ? String(value.response) : JSON.stringify(value);
-      return call.answer({ content: [{ type: "text", text }], structuredContent: value });
+      const content = [{ type: "text", text }];
+      const meta = cost();
+      return call.answer({
+        content,
+        structuredContent: value,
+        ...(reports.length > 0 && { _meta: meta }),
+      });
     } catch (thrown) {
       const { message, hint, code, data } = toHubError(thrown);
       const full = hint === undefined ? message : `${message} ${hint}`;
@@ -99,6 +129,7 @@ export class AgentTools {
       const meta = {
         [ERROR_META_KEY]: code,
         ...(limit !== undefined && { [LIMIT_META_KEY]: limit }),
+        ...cost(),
       };
       return call.answer({ content: [{ type: "text", text }], isError: true, _meta: meta });
     } finally {
@@ -148,16 +179,15 @@ export class AgentTools {
       case "list_agents":
         return this.#listAgents(request);
       case "list_agent_sessions":
-        return Promise.resolve(this.#listSessions(request));
+        return this.#listSessions(request);
       case "get_agent_session_info":
-        return Promise.resolve(this.#info(request));
+        return this.#info(request);
       case "get_agent_session_history":
-        return Promise.resolve(this.#history(request));
+        return this.#history(request);
       case "transfer_agent_session":
         return this.#transfer(request);
       case "close_agent_session":
-        this.#sessions.close(this.#find(request));
-        return Promise.resolve({ success: true });
+        return this.#close(request);
       case "pull_agent": {
         const { registry_ref: reference } = read(pullSchema, request);
         return this.#context.agents.pull(reference, request.signal);
@@ -170,23 +200,25 @@ export class AgentTools {
   }
 
   async #create(request: Request): Promise<object> {
-    const { owner, call, signal } = request;
+    const { kept, call, signal } = request;
     const { agent, session_name: name } = read(createSchema, request);
     this.#closeWhenClientsLeave();
     const opened = await this.#open(agent, signal);
     const id = newSessionId();
     const created = Date.now();
-    const session = this.#newSession(id, opened);
-    const close = (): Promise<void> => {
-      session.close();
-      return opened.close();
-    };
+    let file: ConversationFile | undefined;
+    if (kept !== undefined && opened.agent.spec.persist === true) {
+      const header = { id, agent, from: opened.from, ...(name !== undefined && { name }), created };
+      file = await kept.store.begin(kept.principal, header);
+      await file.create();
+    }
     try {
       // The client may have left while the agent was opened.
       call.signal.throwIfAborted();
-      this.#sessions.add({ id, owner, name, created, session, opened, close });
+      this.#add(request, { id, name, created, opened, file });
     } catch (error) {
-      await close();
+      await opened.close();
+      if (file !== undefined) await kept?.store.forget(kept.principal, id, signal).catch(() => {});
       throw error;
     }
     return {
@@ -195,12 +227,50 @@ export class AgentTools {
       ...(name !== undefined && { session_name: name }),
       created: new Date(created).toISOString(),
       ...(opened.notes.length > 0 && { notes: opened.notes }),
+      ...(file !== undefined && { kept: true }),
     };
+  }
+
+  /** Makes a session of an agent that was opened for it. @throws {HubError} sessionsFull */
+  #add(
+    { owner, kept, call }: Request,
+    {
+      id,
+      name,
+      created,
+      opened,
+      file,
+    }: Pick<ClientSession, "id" | "name" | "created" | "opened"> & {
+      readonly file: ConversationFile | undefined;
+    },
+  ): ClientSession {
+    const session = this.#newSession(id, opened, file);
+    const close = (): Promise<void> => {
+      session.close();
+      return opened.close();
+    };
+    // Whoever has the client's token has its kept sessions.
+    const whose = file === undefined || kept === undefined ? owner : ownerOfKept(kept);
+    const keptOf = file === undefined ? undefined : call.client.principal;
+    const added = { id, owner: whose, keptOf, name, created, session, opened, close };
+    this.#sessions.add(added);
+    return added;
+  }
+
+  async #close(request: Request): Promise<object> {
+    const { kept, signal } = request;
+    const { agent_session_id: id } = read(sessionSchema, request);
+    const open = this.#findOpen(request, id);
+    open?.session.discard();
+    if (open !== undefined) this.#sessions.close(open);
+    const isForgotten = (await kept?.store.forget(kept.principal, id, signal)) ?? false;
+    if (open === undefined && !isForgotten) throw sessionNotFound();
+    return { success: true };
   }
 
   async #send(request: Request): Promise<object> {
     const { message } = read(sendSchema, request);
-    const { session, opened } = this.#find(request);
+    const { session, opened } = await this.#find(request);
     this.#checkBudget(session);
     return this.#runIn(session, opened, message, request);
   }
@@ -226,7 +296,7 @@ export class AgentTools {
     request: Request,
   ): Promise<object> {
     const opened = await open(request.signal);
-    const session = this.#newSession(newSessionId(), opened);
+    const session = this.#newSession(newSessionId(), opened, undefined);
     try {
       const { metadata, ...answer } = await this.#runIn(session, opened, message, request);
       const { notes } = opened;
@@ -241,7 +311,7 @@ export class AgentTools {
     session: AgentSession,
     opened: ClientAgent,
     message: string,
-    { call, signal }: Request,
+    { call, signal, reports }: Request,
   ): Promise<RunReport["answer"]> {
     if (Buffer.byteLength(message) > MAX_MESSAGE)
       throw new HubError("invalidParams", "message: at most 1 MiB of text");
@@ -252,6 +322,7 @@ export class AgentTools {
     call.setDeadline((runsBefore + 1) * timeout + MARGIN);
     const chain = this.#hubTools.chainOf(call);
     const report = new RunReport(options.events);
+    reports.push(report);
     const progress = new RunProgress(call, clock);
     const begin = async (either: AbortSignal): Promise<() => void> => {
       // A nested run takes no slot: otherwise, runs that hold all slots could wait for nested runs that need slots.
@@ -267,7 +338,8 @@ export class AgentTools {
     const isVisible = (tool: AgentTool): boolean => hub.isVisible(tool);
     const watchPauses = hub.watchPauses.bind(hub);
     const client = samplingClientOf(call);
-    const sending = { signal, chain, toolbox, isVisible, begin, client, watchPauses };
+    const budget = readBudget(call.meta);
+    const sending = { signal, chain, toolbox, isVisible, begin, client, watchPauses, budget };
     try {
       if (session.state === "running") progress.waits();
       for await (const event of session.send(message, sending)) {
@@ -280,10 +352,14 @@ export class AgentTools {
     return report.answer;
   }
 
-  #newSession(id: string, { agent }: ClientAgent): AgentSession {
+  #newSession(
+    id: string,
+    { agent }: ClientAgent,
+    file: ConversationFile | undefined,
+  ): AgentSession {
     const { clock, options } = this.#context;
     const { maxTokens, maxToolCalls } = options;
-    return new AgentSession(agent, { id, clock, maxTokens, maxToolCalls });
+    return new AgentSession(agent, { id, clock, maxTokens, maxToolCalls, file });
   }
 
   /** @throws {HubError} limitReached */
@@ -317,21 +393,35 @@ export class AgentTools {
     };
   }
 
-  #listSessions({ owner }: Request): object {
+  async #listSessions({ owner, kept }: Request): Promise<object> {
     if (owner === ANONYMOUS_CLIENTS) {
       const note =
         "Clients that cannot be told apart get no list: anyone who knows a session's id can use it.";
       return { sessions: [], note };
     }
-    const sessions = this.#sessions.of(owner).map((session) => ({
-      agent_session_id: session.id,
-      ...this.#describe(session),
-    }));
-    return { sessions };
+    const open = [
+      ...this.#sessions.of(owner),
+      ...(kept === undefined ? [] : this.#sessions.of(ownerOfKept(kept))),
+    ];
+    const ids = new Set(open.map(({ id }) => id));
+    const closed = (await kept?.store.list(kept.principal))?.filter(({ id }) => !ids.has(id)) ?? [];
+    return {
+      sessions: [
+        ...open.map((session) => ({ agent_session_id: session.id, ...this.#describe(session) })),
+        ...closed.map(({ id, agent, name, created, lastUsed }) => ({
+          agent_session_id: id,
+          agent,
+          ...(name !== undefined && { session_name: name }),
+          created: new Date(created).toISOString(),
+          last_used: new Date(lastUsed).toISOString(),
+          state: "closed",
+        })),
+      ],
+    };
   }
 
-  #info(request: Request): object {
-    const session = this.#find(request);
+  async #info(request: Request): Promise<object> {
+    const session = await this.#find(request);
     const { tokensUsed, areTokensEstimated } = session.session;
     return {
       ...this.#describe(session),
@@ -345,22 +435,40 @@ export class AgentTools {
     return {
       agent: session.agent.spec.name,
       ...(name !== undefined && { session_name: name }),
-      message_count: session.history.entries.length,
+      message_count: session.transcript.messages.length,
       created: new Date(created).toISOString(),
       last_used: new Date(Math.round(Date.now() - unusedFor)).toISOString(),
       state: session.state === "running" ? "running" : "idle",
+      ...(session.isKept && { kept: true }),
     };
   }
 
-  #history(request: Request): object {
-    const { limit } = read(historySchema, request);
-    const { entries } = this.#find(request).session.history;
-    return { messages: entries.slice(-limit).map(toMessage), total: entries.length };
+  async #history(request: Request): Promise<object> {
+    const { limit, before } = read(historySchema, request);
+    const { session } = await this.#find(request);
+    const { messages } = session.transcript;
+    const { window } = session;
+    const given = session.history.givenNumbers;
+    const end = Math.min(messages.length, before === undefined ? Infinity : before - 1);
+    const start = Math.max(0, end - limit);
+    return {
+      messages: messages.slice(start, end).map((message, at) => {
+        const number = start + at;
+        return {
+          number: number + 1,
+          ...toMessage(message),
+          ...(!given.has(number) && { left_out: true }),
+          ...(window?.number === number && { note: describeWindow(window) }),
+        };
+      }),
+      total: messages.length,
+      ...(window !== undefined && { window_start: window.number + 1 }),
+    };
   }
 
   async #transfer(request: Request): Promise<object> {
     const { target_agent: target } = read(transferSchema, request);
-    const { session } = this.#find(request);
+    const { session } = await this.#find(request);
     const { agentSet, spec } = session.agent;
     const { transferTo } = this.#context.options;
     const allowed = new Set([...spec.subAgents, ...spec.handoffs, ...transferTo]);
@@ -369,13 +477,66 @@ export class AgentTools {
       const alone = `Agent "${spec.name}" cannot give its conversation to another one: it has no subAgents or handoffs, and the plugin agents has no transferTo.`;
       throw new HubError("agentNotFound", alone);
     }
-    session.transfer(await agentSet.agent(target, request.signal));
+    await session.transfer(await agentSet.agent(target, request.signal), request.signal);
     return { success: true, agent: target };
   }
 
-  #find(request: Request): ClientSession {
+  /** What is kept of the client; undefined: nothing, because it is not named. */
+  async #keptOf({
+    client: { principal, isAnonymous = false },
+  }: ToolCall): Promise<KeptConversations | undefined> {
+    if (principal === undefined || isAnonymous) return undefined;
+    return this.#context.agents.conversations(principal);
+  }
+
+  #findOpen({ owner, kept }: Request, id: string): ClientSession | undefined {
+    const own = this.#sessions.find(owner, id);
+    if (own !== undefined || kept === undefined) return own;
+    return this.#sessions.find(ownerOfKept(kept), id);
+  }
+
+  /** The session of this client; one that is kept is opened again. @throws {HubError} sessionNotFound */
+  async #find(request: Request): Promise<ClientSession> {
     const { agent_session_id: id } = read(sessionSchema, request);
-    return this.#sessions.get(request.owner, id);
+    return this.#findOpen(request, id) ?? (await this.#resume(id, request));
+  }
+
+  /** The sessions that are being opened again, by id. */
+  readonly #resuming = new Map<string, Promise<ClientSession>>();
+
+  /**
+   * Opens a conversation that is kept. The agent is found again as for a new conversation, with the trust that its file
+   * has now.
+   */
+  async #resume(id: string, request: Request): Promise<ClientSession> {
+    const { kept } = request;
+    const file = await kept?.store.find(kept.principal, id);
+    if (file === undefined) throw sessionNotFound();
+    const resuming = this.#resuming.get(file.path) ?? this.#openKept(file, request);
+    this.#resuming.set(file.path, resuming);
+    try {
+      return await resuming;
+    } finally {
+      this.#resuming.delete(file.path);
+    }
+  }
+
+  async #openKept(file: ConversationFile, request: Request): Promise<ClientSession> {
+    const { signal } = request;
+    const { id, agent, name, created, from } = file.header;
+    const opened = await this.#open(agent, signal);
+    try {
+      // Another manifest may have another agent of this name.
+      if (opened.from !== from || opened.agent.spec.persist !== true) throw sessionNotFound();
+      const added = this.#add(request, { id, name, created, opened, file });
+      await added.session.load(signal);
+      return added;
+    } catch (error) {
+      const added = this.#findOpen(request, id);
+      if (added !== undefined) this.#sessions.close(added);
+      else await opened.close();
+      throw error;
+    }
   }
 
   /** Subscribes to events, to close the sessions of clients that leave. Called when a session is created. */
@@ -383,7 +544,10 @@ export class AgentTools {
     this.#unsubscribe ??= this.#context.host.subscribe(
       (event) => {
         if (event.kind !== "client" || event.change !== "left") return;
-        this.#sessions.closeAllOf(ownerKey(event.client, event.principal));
+        const { client, principal } = event;
+        this.#sessions.closeAllOf(ownerKey(client, principal));
+        // The client of a token leaves when the token is revoked.
+        if (principal !== undefined && client === principal) this.#sessions.closeKeptOf(principal);
       },
       ["client"],
     );
@@ -393,6 +557,10 @@ export class AgentTools {
 /** A call, and the owner of its client's sessions (`ownerKey`). */
 interface Request {
   readonly owner: string;
+  /** What is kept of the client; undefined: nothing. */
+  readonly kept: KeptConversations | undefined;
+  /** Receives the report of the run, if the call runs an agent. */
+  readonly reports: RunReport[];
   readonly call: ToolCall;
   readonly signal: AbortSignal;
   readonly args: unknown;
@@ -409,6 +577,11 @@ const LIMIT_META_KEY = "toolmux/limit";
  */
 function ownerKey(client: string, principal: string | undefined): string {
   return JSON.stringify([client, principal ?? null]);
+}
+
+/** The owner of the sessions that are kept of a principal: all that bear its token. */
+function ownerOfKept({ principal }: KeptConversations): string {
+  return `kept ${principal}`;
 }
 
 /** The client of a call, whose model an agent may use. */
@@ -442,7 +615,9 @@ const configSchema = v.object({ config: v.record(v.string(), v.unknown(), "an ob
 const exposedSchema = v.object({ message });
 const listSchema = v.object({ source: v.optional(v.picklist(SOURCES, SOURCES.join(", ")), "all") });
 const sessionSchema = v.object(session);
+const BEFORE = "the number of a message";
 const historySchema = v.object({
+  before: v.exactOptional(v.pipe(v.number(BEFORE), v.integer(BEFORE), v.minValue(1, BEFORE))),
   limit: v.optional(
     v.pipe(
       v.number(LIMIT),
@@ -470,26 +645,39 @@ function read<S extends v.GenericSchema>(schema: S, { args }: Request): v.InferO
 }
 
 /** A message of a conversation, as `get_agent_session_history` returns it. */
-function toMessage({ message: said, at }: HistoryEntry): object {
-  const time = { at: new Date(at).toISOString() };
-  if (said.role === "assistant") {
-    const calls = said.toolCalls.map(({ id, name, argumentsJson }) => ({
-      id,
-      name,
-      arguments: argumentsJson,
-    }));
-    return {
-      role: said.role,
-      content: said.text,
-      ...(calls.length > 0 && { tool_calls: calls }),
-      ...time,
-    };
+function toMessage(said: TranscriptMessage): object {
+  const time = { at: new Date(said.at).toISOString() };
+  switch (said.role) {
+    case "user":
+      return { role: said.role, content: said.text, ...time };
+    case "assistant": {
+      const calls = said.toolCalls.map(({ id, name, argumentsJson }) => ({
+        id,
+        name,
+        arguments: argumentsJson,
+      }));
+      return {
+        role: said.role,
+        content: said.text,
+        agent: said.agent,
+        ...(calls.length > 0 && { tool_calls: calls }),
+        ...time,
+      };
+    }
+    case "tool": {
+      const { role, text: content, toolCallId, toolName, isError, size, run } = said;
+      return {
+        role,
+        content,
+        tool_call_id: toolCallId,
+        tool: toolName,
+        size,
+        ...(isError && { is_error: true }),
+        ...(run !== undefined && {
+          run: { agent: run.agent, messages: run.messages.map(toMessage) },
+        }),
+        ...time,
+      };
+    }
   }
-  const texts = said.content.map((part) => {
-    const shown = part.type === "text" ? part : describeBlock("image", part.mimeType, part.data);
-    return shown.type === "text" ? shown.text : "";
-  });
-  const content = texts.join("\n");
-  if (said.role === "user") return { role: said.role, content, ...time };
-  return { role: said.role, content, tool_call_id: said.toolCallId, ...time };
 }

@@ -54,7 +54,13 @@ const MESSAGE = text("What the agent is to do.", {
   minLength: 1,
   maxLength: MAX_MESSAGE,
 });
-const STATE = text("Whether the agent is working in this session.", { enum: ["idle", "running"] });
+const STATE = text("What the agent does in this session; a closed one is opened by its use.", {
+  enum: ["idle", "running", "closed"],
+});
+const KEPT = {
+  const: true,
+  description: "The conversation is kept: it can be used again after sessionTimeout and a restart.",
+};
 const TIME = (description: string): object => text(description, { format: "date-time" });
 const NOTES = arrayOf({ type: "string" }, "Parts of the agent's file that are left out.");
 
@@ -118,6 +124,7 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
       "session_name?": text("The name for people."),
       created: TIME("When it was created."),
       "notes?": NOTES,
+      "kept?": KEPT,
     }),
     annotations: CHANGES,
   },
@@ -177,8 +184,9 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
           "session_name?": text("The name for people."),
           created: TIME("When it was created."),
           last_used: TIME("When it was last used."),
-          message_count: number("Number of messages of the conversation."),
+          "message_count?": number("Number of messages of the conversation, if it is open."),
           state: STATE,
+          "kept?": KEPT,
         }),
         "The sessions, oldest first.",
       ),
@@ -200,6 +208,7 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
       state: STATE,
       tokens_used: number("Number of tokens of all its runs."),
       "tokens_estimated?": ESTIMATED,
+      "kept?": KEPT,
     }),
     annotations: READS,
   },
@@ -215,22 +224,39 @@ const OWN_TOOLS: readonly ToolDefinition[] = [
         maximum: MAX_HISTORY_LIMIT,
         description: `How many; ${HISTORY_LIMIT} by default.`,
       },
+      "before?": {
+        type: "integer",
+        minimum: 1,
+        description: "Only messages before this number, for earlier pages.",
+      },
     }),
     outputSchema: objectOf({
       messages: arrayOf(
         objectOf({
+          number: number("Its number, from 1."),
           role: text("Who said it.", { enum: ["user", "assistant", "tool"] }),
-          content: text("The text."),
+          content: text("The text; results are cut at the agent's resultLimit."),
+          "agent?": text("The agent that has answered."),
           "tool_calls?": arrayOf(
             objectOf({ id: text("Its id."), name: text("The tool."), arguments: text("As JSON.") }),
             "The tools that the model wanted to call.",
           ),
           "tool_call_id?": text("The id of the call that this is the result of."),
+          "tool?": text("The tool that was called."),
+          "size?": number("Size of the whole result, in bytes."),
+          "is_error?": { const: true },
+          "run?": {
+            type: "object",
+            description: "What another agent did for it: agent, messages.",
+          },
+          "left_out?": { const: true, description: "The model does not get it any more." },
+          "note?": text("Where the window of the model begins."),
           at: TIME("When it was said."),
         }),
         "The messages.",
       ),
-      total: number("Number of all messages that are kept."),
+      total: number("Number of all messages of the conversation."),
+      "window_start?": number("The number of the message from which on the model gets all."),
     }),
     annotations: READS,
   },

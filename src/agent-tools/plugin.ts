@@ -75,7 +75,7 @@ function makeOptions(names: () => readonly string[]) {
      * recently used session among those that are idle.
      */
     eviction: v.optional(v.picklist(["refuse", "lru"], `"refuse" or "lru"`), "refuse"),
-    /** How long a session is kept after its last use, in ms. */
+    /** How long a session stays open after its last use, in ms. */
     sessionTimeout: v.optional(limit, "1h"),
     /** Maximum number of tokens, and of tool calls, of one session. */
     maxTokens: v.exactOptional(count),

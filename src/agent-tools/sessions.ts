@@ -9,6 +9,8 @@ import type { ToolCall } from "../plugin/plugin.ts";
 
 /** An agent that is ready for a conversation with a client. */
 export interface ClientAgent extends OpenedAgent {
+  /** The manifest or the file that the agent is of; see `ConversationHeader`. */
+  readonly from: string;
   /** The tools of a run that is a part of a call. @param hub the hub's tools for that call */
   toolboxFor(call: ToolCall, hub: Toolbox): Toolbox;
 }
@@ -18,6 +20,8 @@ export interface ClientSession {
   readonly id: string;
   /** Identifies the client that may use the session; equal for all sessions of one client. */
   readonly owner: string;
+  /** The client of the token whose session it is, if it is kept. */
+  readonly keptOf: string | undefined;
   /** A name for people. */
   readonly name: string | undefined;
   /** Time at which the session was created, in ms since the epoch. */
@@ -32,13 +36,18 @@ export interface SessionLimits {
   readonly maxSessions: number;
   readonly maxSessionsPerClient: number;
   readonly eviction: "refuse" | "lru";
-  /** How long a session is kept after its last use, in ms. */
+  /** How long a session stays open after its last use, in ms. A conversation that is kept can be opened again. */
   readonly sessionTimeout: number;
 }
 
 /** A new id that cannot be guessed: 256 random bits. */
 export function newSessionId(): string {
   return randomBytes(32).toString("base64url");
+}
+
+/** The error for a session that is unknown, is closed or belongs to another client. */
+export function sessionNotFound(): HubError {
+  return new HubError("sessionNotFound", "Agent session not found.");
 }
 
 /** The sessions of all clients, with their owners, limits and timeouts. */
@@ -74,9 +83,15 @@ export class ClientSessions {
    * @throws {HubError} sessionNotFound, whether the session is unknown, is closed or belongs to another client
    */
   get(owner: string, id: string): ClientSession {
+    const session = this.find(owner, id);
+    if (session !== undefined) return session;
+    throw sessionNotFound();
+  }
+
+  /** The open session of this client; undefined if it has none with this id. */
+  find(owner: string, id: string): ClientSession | undefined {
     const session = this.#sessions.get(id);
-    if (session?.owner === owner) return session;
-    throw new HubError("sessionNotFound", "Agent session not found.");
+    return session?.owner === owner ? session : undefined;
   }
 
   /** The sessions of a client, oldest first. */
@@ -94,6 +109,12 @@ export class ClientSessions {
   /** Closes all sessions of a client that has left. */
   closeAllOf(owner: string): void {
     for (const session of this.of(owner)) this.close(session);
+  }
+
+  /** Closes the kept sessions of a client whose token is not valid any more. */
+  closeKeptOf(principal: string): void {
+    for (const session of this.#sessions.values())
+      if (session.keptOf === principal) this.close(session);
   }
 
   closeAll(): void {

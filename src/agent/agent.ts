@@ -1,7 +1,7 @@
 /**
  * agent/: agents, which are models that use the hub's tools until they have an answer. `agent.ts` is an agent and its
- * runs, `run.ts` the loop of one run, `session.ts` a session with an agent, `toolbox.ts` the tools, `model.ts` the
- * models. Main type: `Agent`. Start here, then read run.ts.
+ * runs, `run.ts` the loop of one run, `session.ts` a session with an agent, `transcript.ts` what people read of it,
+ * `conversation-store.ts` the conversations that are kept, `toolbox.ts` the tools, `model.ts` the models. Main type: `Agent`. Start here, then read run.ts.
  */
 import { randomUUID } from "node:crypto";
 import { abortable, type Clock } from "../base/clock.ts";
@@ -17,6 +17,7 @@ import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
 import type { Model, ModelMessage, ModelToolCall, SamplingClient } from "./model.ts";
 import { Run, type RunResult } from "./run.ts";
+import type { TranscriptMessage } from "./transcript.ts";
 import type { Tracer } from "../telemetry/tracer.ts";
 import {
   AgentToolSearch,
@@ -127,6 +128,11 @@ export interface RunOptions {
   readonly watchPauses?: ((listener: (isPaused: boolean) => void) => () => void) | undefined;
   /** Called with the whole result of each tool call, those of nested runs too, before its `toolExecuted`. */
   readonly onResult?: ((call: ModelToolCall, result: ToolResult) => void) | undefined;
+  /**
+   * Receives each message that the run adds to the conversation, after the events about it were read. Messages of nested
+   * runs are parts of the results of calls.
+   */
+  readonly onMessage?: ((message: TranscriptMessage) => void) | undefined;
   /** Called when another agent has taken over the conversation. */
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
   /** Maximum number of tool calls of the run. The agent's own limit applies, too. */
@@ -223,7 +229,7 @@ export class Agent {
     const startedAt = clock.now();
     const left = new AbortController();
     const cancelled = AbortSignal.any([options.signal, left.signal]);
-    const events = new EventQueue<AgentEvent>();
+    const events = new EventQueue<AgentEvent | TranscriptMessage>();
     const { spec, model } = this;
     const work = async (): Promise<void> => {
       try {
@@ -232,6 +238,7 @@ export class Agent {
           signal: cancelled,
           chain,
           emit: (event) => events.push(event),
+          record: (message) => void events.push(message),
           toolbox: options.toolbox ?? this.agentSet.options.toolbox,
           isVisible: options.isVisible,
           client: options.client,
@@ -255,11 +262,17 @@ export class Agent {
     };
     void events.push({ type: "runStarted", runId, agent: spec.name, model: model.name });
     const done = work();
+    const { onMessage } = options;
     try {
-      yield* events.read();
+      for await (const event of events.read()) {
+        if ("role" in event) onMessage?.(event);
+        else yield event;
+      }
     } finally {
       left.abort(new HubError("cancelled", "Nobody reads the run's events any more."));
       await done;
+      // Messages that nobody has waited for belong to the conversation, too.
+      for await (const event of events.read()) if ("role" in event) onMessage?.(event);
     }
   }
 }

@@ -5,7 +5,25 @@ export interface RunUsage {
   readonly estimated?: true;
 }
 
-/** An event of an agent's run. `runStarted` is the first event, `runComplete` or `error` the last. */
+/**
+ * A part of events of nested runs: of the agents to which the run has given tasks, and of those that it has called as
+ * tools.
+ */
+interface OfNestedRun {
+  /** The `runId` of the nested run that the event is a part of; absent: the outermost run. */
+  readonly run?: string;
+}
+
+/**
+ * How a nested run came about: `task`: the agent has given a task to another one of its team; `call`: it has called an
+ * agent as a tool of the hub.
+ */
+export type NestedRunKind = "task" | "call";
+
+/**
+ * An event of an agent's run. `runStarted` is the first event, `runComplete` or `error` the last. Nested runs begin with
+ * `agentStarted` and end with `agentEnded`: the `run` of these two is the run that the nested one is a part of.
+ */
 export type AgentEvent =
   | {
       readonly type: "runStarted";
@@ -13,9 +31,42 @@ export type AgentEvent =
       readonly agent: string;
       readonly model: string;
     }
-  | { readonly type: "textDelta"; readonly text: string; readonly agent: string }
-  | { readonly type: "thinkingDelta"; readonly text: string; readonly agent: string }
-  | {
+  | ({
+      readonly type: "agentStarted";
+      readonly runId: string;
+      readonly how: NestedRunKind;
+      readonly agent: string;
+      /** The call of the outer agent that has started the run. */
+      readonly toolCallId: string;
+      /** What the agent is to do, redacted and shortened. */
+      readonly task: string;
+    } & OfNestedRun)
+  | ({
+      readonly type: "agentEnded";
+      readonly runId: string;
+      readonly how: NestedRunKind;
+      readonly agent: string;
+      readonly success: boolean;
+      /** The code of the error if the run has failed. */
+      readonly error?: string;
+      /** Duration of the run, in ms. */
+      readonly duration: number;
+      readonly usage: RunUsage;
+      readonly toolCalls: number;
+      /** Set if it is nested in a called agent, whose sums contain its own. */
+      readonly isReported?: true;
+    } & OfNestedRun)
+  | ({
+      readonly type: "textDelta";
+      readonly text: string;
+      readonly agent: string;
+    } & OfNestedRun)
+  | ({
+      readonly type: "thinkingDelta";
+      readonly text: string;
+      readonly agent: string;
+    } & OfNestedRun)
+  | ({
       readonly type: "toolCallStart";
       readonly toolName: string;
       readonly toolCallId: string;
@@ -26,8 +77,18 @@ export type AgentEvent =
       /** JSON text, redacted and shortened. */
       readonly arguments: string;
       readonly agent: string;
-    }
-  | {
+      /** Set if another hub or the agent of another file has made the call, and it is told after its end. */
+      readonly isReported?: true;
+    } & OfNestedRun)
+  | ({
+      readonly type: "toolProgress";
+      readonly toolName: string;
+      readonly toolCallId: string;
+      /** What the tool does, in its own words, redacted and shortened. */
+      readonly message: string;
+      readonly agent: string;
+    } & OfNestedRun)
+  | ({
       readonly type: "toolExecuted";
       readonly toolName: string;
       readonly toolCallId: string;
@@ -40,17 +101,23 @@ export type AgentEvent =
       readonly duration: number;
       /** Size of the result, in bytes. */
       readonly size: number;
+      /** The beginning of the result as text, redacted. */
+      readonly result?: string;
       readonly agent: string;
-    }
-  | { readonly type: "transferred"; readonly from: string; readonly to: string }
-  | {
+    } & OfNestedRun)
+  | ({
+      readonly type: "transferred";
+      readonly from: string;
+      readonly to: string;
+    } & OfNestedRun)
+  | ({
       readonly type: "usage";
       readonly inputTokens: number;
       readonly outputTokens: number;
       /** Set if the model's API has not reported one of the numbers, so that it is an estimate. */
       readonly estimated?: true;
       readonly agent: string;
-    }
+    } & OfNestedRun)
   | {
       readonly type: "runComplete";
       readonly runId: string;
@@ -68,3 +135,6 @@ export type AgentEvent =
       readonly code: string;
       readonly retryable: boolean;
     };
+
+/** An event of what an agent does, between the first and the last event of a run. */
+export type StepEvent = Exclude<AgentEvent, { type: "runStarted" | "runComplete" | "error" }>;

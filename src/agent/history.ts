@@ -2,13 +2,17 @@ import { Buffer } from "node:buffer";
 import { formatSize } from "../base/format.ts";
 import type { ModelContent, ModelMessage, TokenUsage } from "./model.ts";
 
-/** A message of a conversation. */
+/** A message that the model gets. */
 export interface HistoryEntry {
+  /** The number of the message in the conversation, from 0. Messages that were dropped keep their numbers. */
+  readonly number: number;
   readonly message: ModelMessage;
   /** Time at which the message was added, in ms since the epoch. */
   readonly at: number;
   /** Estimated size, in bytes. */
   readonly bytes: number;
+  /** Set if the model gets a note instead of the result. */
+  readonly isOmitted?: true;
 }
 
 /** The fraction of the model's context above which a conversation is shortened. */
@@ -24,11 +28,14 @@ export const TOKEN_BYTES = 4;
 const IMAGE_BYTES = 6000;
 
 /**
- * The messages of a conversation with a model. When it is shortened, a tool's result is never separated from its call,
+ * The messages of a conversation that its model gets: a window on the conversation, of which a `Transcript` keeps all
+ * messages. When it is shortened, a tool's result is never separated from its call,
  * and the last message of the user always stays.
  */
 export class History {
   #entries: HistoryEntry[] = [];
+  /** How many messages were added so far. */
+  #total = 0;
   /** Tokens of instruction, tools and the first `#countedEntries` messages, as the provider has counted them. */
   #counted: number | undefined;
   #countedEntries = 0;
@@ -52,12 +59,19 @@ export class History {
     return this.#entries.reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
+  /** The numbers of the messages that the model gets as they are. */
+  get givenNumbers(): ReadonlySet<number> {
+    return new Set(this.#entries.filter((entry) => !entry.isOmitted).map(({ number }) => number));
+  }
+
   add(message: ModelMessage): void {
-    this.#entries.push({ message, at: this.#now(), bytes: sizeOf(message) });
+    const number = this.#total++;
+    this.#entries.push({ number, message, at: this.#now(), bytes: sizeOf(message) });
   }
 
   clear(): void {
     this.#entries = [];
+    this.#total = 0;
     this.#counted = undefined;
     this.#countedEntries = 0;
   }
@@ -112,7 +126,7 @@ export class History {
     const short: ModelMessage = { ...message, content: [{ type: "text", text }] };
     const bytes = sizeOf(short);
     if (bytes >= entry.bytes) return;
-    this.#entries[at] = { ...entry, message: short, bytes };
+    this.#entries[at] = { ...entry, message: short, bytes, isOmitted: true };
     this.#uncount(at, entry.bytes - bytes, 0);
   }
 

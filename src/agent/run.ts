@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import { randomUUID } from "node:crypto";
 import { abortable, PausableTimer, pause } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { count, formatDuration, formatSize } from "../base/format.ts";
@@ -6,7 +7,15 @@ import { findNearest } from "../manifest/problems.ts";
 import { isTable } from "../manifest/table.ts";
 import type { Agent, RunOptions } from "./agent.ts";
 import type { AgentChain } from "./run-chain.ts";
-import type { AgentEvent, RunUsage } from "./events.ts";
+import {
+  calledAgent,
+  reportedEvents,
+  reportedTranscript,
+  type RunBudget,
+  type RunCost,
+  runsAgent,
+} from "./agent-calls.ts";
+import type { NestedRunKind, RunUsage, StepEvent } from "./events.ts";
 import { History, TOKEN_BYTES } from "./history.ts";
 import {
   modelError,
@@ -17,16 +26,19 @@ import {
   type ModelToolCall,
   type TokenUsage,
 } from "./model.ts";
+import type { CallProgress } from "../frontend/hub-client.ts";
 import { formOf, isBuiltIn, isSearchTool, modelToolOf, SEARCH_TOOLS } from "./tool-search.ts";
 import { endAgentSpan, startChatSpan, startRunSpan } from "../telemetry/agent-spans.ts";
 import type { LiveSpan, Tracer } from "../telemetry/tracer.ts";
 import { ThinkTags } from "./think-tags.ts";
+import { type NestedRun, textOfContent, type TranscriptMessage } from "./transcript.ts";
 import {
   AGENTS_SERVER,
   type AgentTool,
   describeBlock,
   errorResult,
   type Toolbox,
+  type ToolCallOptions,
   type ToolResult,
 } from "./toolbox.ts";
 
@@ -56,7 +68,9 @@ interface RunContext {
   readonly watchPauses?: RunOptions["watchPauses"];
   readonly onResult?: RunOptions["onResult"];
   /** Emits an event. @returns a promise to wait for if the reader of the events is too slow */
-  emit(event: AgentEvent): Promise<void> | undefined;
+  emit(event: StepEvent): Promise<void> | undefined;
+  /** Receives each message that the run adds to the conversation, after the events about it. */
+  record(message: TranscriptMessage): void;
   readonly onHandoff?: ((agent: Agent) => void) | undefined;
   /**
    * The limits that apply in addition to the agent's own: those of the session or, in a nested run, those of the outer
@@ -77,8 +91,15 @@ const TOOL_RETRY_WAIT = 500;
 const MAX_EQUAL_CALLS = 5;
 /** Number of empty answers in a row that ends the run. */
 const MAX_EMPTY_ANSWERS = 2;
-/** Maximum length of the arguments in events, in UTF-16 code units. */
-const MAX_SHOWN_ARGUMENTS = 2000;
+/** Maximum length of arguments, results, tasks and progress in events, in UTF-16 code units. */
+const MAX_SHOWN = 2000;
+/**
+ * How much more of a text is redacted than is shown, in UTF-16 code units: a secret at the end of the shown text is
+ * redacted whole.
+ */
+const REDACTED_BEYOND = 8192;
+/** The shortest time between two events about the progress of a call, in ms. */
+const PROGRESS_INTERVAL = 100;
 /** Maximum size of a picture for a model, in characters of base64. */
 const MAX_IMAGE = 5 * 1024 * 1024;
 /** Maximum length of a model's answer, including its thinking and its tool calls, in UTF-16 code units. */
@@ -111,6 +132,16 @@ interface ResolvedCall extends ModelToolCall {
 interface RunExposure {
   readonly isSearch: boolean;
   readonly instruction: string;
+}
+
+/** What a call does besides its result. */
+interface CallEffects {
+  /** Gives the conversation to another agent. */
+  readonly handOff: (agent: Agent) => void;
+  /** Keeps what another agent does for the call. */
+  readonly nest: (run: NestedRun) => void;
+  /** Keeps how long the call took, in ms. */
+  readonly took: (duration: number) => void;
 }
 
 /** The calls of an answer that can be made: those of a truncated answer may be incomplete, and some have no name. */
@@ -191,12 +222,7 @@ export class Run {
       const { text, finish } = answer;
       const reason = finish?.reason ?? "stop";
       const calls = callsOf(answer);
-      this.#history.add({
-        role: "assistant",
-        text: isEmptyAnswer(answer) ? "[refused]" : text,
-        toolCalls: calls,
-        ...(finish?.providerState !== undefined && { providerState: finish.providerState }),
-      });
+      this.#addAnswer(isEmptyAnswer(answer) ? "[refused]" : text, calls, finish?.providerState);
       this.#unfinished = "";
       if (calls.length === 0) {
         return this.#result(text, reason === "toolCalls" ? "stop" : reason);
@@ -214,8 +240,18 @@ export class Run {
   /** Adds the text of the unfinished turn to the history. */
   #keepUnfinished(): void {
     if (this.#unfinished === "") return;
-    const text = `${this.#unfinished}\n${CANCELLED_MARK}`;
-    this.#history.add({ role: "assistant", text, toolCalls: [] });
+    this.#addAnswer(`${this.#unfinished}\n${CANCELLED_MARK}`, []);
+  }
+
+  #addAnswer(text: string, toolCalls: readonly ModelToolCall[], providerState?: unknown): void {
+    this.#history.add({
+      role: "assistant",
+      text,
+      toolCalls,
+      ...(providerState !== undefined && { providerState }),
+    });
+    const agent = this.#agent.spec.name;
+    this.#context.record({ role: "assistant", at: Date.now(), agent, text, toolCalls });
   }
 
   #limitError(
@@ -314,7 +350,7 @@ export class Run {
     );
   }
 
-  #emit(event: AgentEvent): Promise<void> | undefined {
+  #emit(event: StepEvent): Promise<void> | undefined {
     return this.#context.emit(event);
   }
 
@@ -534,6 +570,8 @@ export class Run {
     signal: AbortSignal,
   ): Promise<Agent | undefined> {
     const results: (ToolResult | undefined)[] = calls.map(() => undefined);
+    const nested: (NestedRun | undefined)[] = calls.map(() => undefined);
+    const durations = calls.map(() => 0);
     let failure: { readonly error: unknown } | undefined;
     let next = 0;
     let target: Agent | undefined;
@@ -547,7 +585,11 @@ export class Run {
           const call = this.#resolve(asked, tools);
           this.#checkRepetition(call);
           this.#countToolCall(call.name);
-          results[at] = await this.#callOne(call, tools, any, (agent) => (target ??= agent));
+          results[at] = await this.#callOne(call, tools, any, {
+            handOff: (agent) => (target ??= agent),
+            nest: (run) => (nested[at] = run),
+            took: (duration) => (durations[at] = duration),
+          });
         } catch (error) {
           failure ??= { error };
           failed.abort(error);
@@ -559,12 +601,20 @@ export class Run {
     // Every call gets a result, even if the run ends here: the conversation may go on later.
     for (const [at, call] of calls.entries()) {
       const result = results[at] ?? errorResult(CANCELLED_MARK, "cancelled");
-      this.#history.add({
+      const { isError, size } = result;
+      const content = this.#contentFor(result);
+      const [toolCallId, toolName, run] = [call.id, call.name, nested[at]];
+      this.#history.add({ role: "tool", toolCallId, toolName, content, isError });
+      this.#context.record({
         role: "tool",
-        toolCallId: call.id,
-        toolName: call.name,
-        content: this.#contentFor(result),
-        isError: result.isError,
+        at: Date.now(),
+        toolCallId,
+        toolName,
+        isError,
+        size,
+        duration: durations[at] ?? 0,
+        text: textOfContent(content),
+        ...(run !== undefined && { run }),
       });
     }
     if (failure !== undefined) throw failure.error;
@@ -586,14 +636,14 @@ export class Run {
     call: ResolvedCall,
     tools: ReadonlyMap<string, AgentTool>,
     signal: AbortSignal,
-    handOff: (agent: Agent) => void,
+    effects: CallEffects,
   ): Promise<ToolResult> {
     const { id: toolCallId, name: toolName, argumentsJson, via } = call;
     const { spec, agentSet } = this.#agent;
     const { clock, redact } = agentSet.options;
     const agent = spec.name;
     const startedAt = clock.now();
-    const shown = shorten(redact(argumentsJson), MAX_SHOWN_ARGUMENTS);
+    const shown = showText(argumentsJson, redact);
     const isSearch = via === undefined && this.#isSearchTool(toolName, tools);
     const tool = isSearch ? undefined : tools.get(toolName);
     const server = tool?.server;
@@ -606,10 +656,12 @@ export class Run {
       arguments: shown,
       agent,
     });
-    const finish = (result: Pick<ToolResult, "isError" | "code" | "size">): void => {
-      const { isError, code, size } = result;
+    const finish = (result: Omit<ToolResult, "report">): void => {
+      const { isError, code, size, content } = result;
+      const text = showText(textOfContent(content), redact);
       const error = isError ? (code ?? "toolError") : undefined;
       const duration = Math.round(clock.now() - startedAt);
+      effects.took(duration);
       void this.#emit({
         type: "toolExecuted",
         toolName,
@@ -619,29 +671,32 @@ export class Run {
         ...(error !== undefined && { error }),
         duration,
         size,
+        ...(text !== "" && { result: text }),
         agent,
       });
     };
     try {
-      const result = await this.#resultOf(call, tool, tools, signal, handOff);
+      const result = await this.#resultOf(call, tool, tools, signal, effects);
       this.#context.onResult?.(call, result);
       finish(result);
       return result;
     } catch (error) {
       const { code } = toHubError(error);
-      finish({ isError: true, code: signal.aborted ? "cancelled" : code, size: 0 });
+      const ended = signal.aborted ? "cancelled" : code;
+      finish({ isError: true, code: ended, size: 0, content: [] });
       throw error;
     }
   }
 
   /** @param tool the tool of the hub that is called; undefined: it is none */
   async #resultOf(
-    { name, argumentsJson, via, refusal }: ResolvedCall,
+    call: ResolvedCall,
     tool: AgentTool | undefined,
     tools: ReadonlyMap<string, AgentTool>,
     signal: AbortSignal,
-    handOff: (agent: Agent) => void,
+    effects: CallEffects,
   ): Promise<ToolResult> {
+    const { name, argumentsJson, via, refusal } = call;
     if (refusal !== undefined) return errorResult(refusal.message, refusal.code);
     const args = readArguments(argumentsJson);
     if (args === undefined) {
@@ -649,10 +704,12 @@ export class Run {
       return errorResult(text, "invalidParams");
     }
     if (via === undefined) {
-      const own = await this.#callOwnTool(name, args, signal, handOff);
+      const own = await this.#callOwnTool(call, args, signal, effects);
       if (own !== undefined) return own;
     }
-    if (tool !== undefined) return this.#callTool(tool, argumentsJson, signal);
+    if (tool?.server === AGENTS_SERVER && runsAgent(args))
+      return this.#callAgent(tool, call, args, signal, effects);
+    if (tool !== undefined) return this.#callTool(tool, call, signal);
     if ((name === "search_tools" || name === "describe_tools") && this.#isSearchTool(name, tools)) {
       const { toolSearch } = this.#agent.agentSet;
       return toolSearch.answer(name, JSON.stringify(args), [...tools.values()], signal);
@@ -670,8 +727,9 @@ export class Run {
   /** Calls a tool of the hub, with retries if these are safe. */
   async #callTool(
     tool: AgentTool,
-    argumentsJson: string,
+    { id: toolCallId, argumentsJson }: ResolvedCall,
     signal: AbortSignal,
+    more: { readonly budget?: RunBudget; readonly run?: string } = {},
   ): Promise<ToolResult> {
     const { spec, agentSet } = this.#agent;
     const { clock } = agentSet.options;
@@ -681,23 +739,160 @@ export class Run {
     const agent = { name, approval, fallback: agentSet.options.approval };
     // The structured content of an agent's answer repeats it, and has all that the agent did.
     const textOnly = tool.server === AGENTS_SERVER;
+    const { run, ...budget } = more;
+    const onProgress = this.#progressOf(tool, toolCallId, run);
     const { traceparent } = this.#span ?? {};
+    const given = { signal, chain, agent, textOnly, onProgress, traceparent, ...budget };
     for (let tries = 0; ; tries++) {
-      const result = await abortable(
-        toolbox.call(tool.name, args, { signal, chain, agent, textOnly, traceparent }),
-        signal,
-      );
+      const result = await abortable(toolbox.call(tool.name, args, given), signal);
       if (tries >= spec.retries || !mayRepeat(result, tool)) return result;
       await pause(clock, TOOL_RETRY_WAIT, signal);
     }
   }
 
-  /** Calls a tool of the loop itself. @returns undefined if the loop has no such tool */
-  async #callOwnTool(
-    name: string,
+  /** Emits what a tool tells about its progress, at most every `PROGRESS_INTERVAL` ms. */
+  #progressOf(
+    { name: toolName }: AgentTool,
+    toolCallId: string,
+    run: string | undefined,
+  ): ToolCallOptions["onProgress"] {
+    const { spec, agentSet } = this.#agent;
+    const { clock, redact } = agentSet.options;
+    let [shownAt, shown] = [-Infinity, ""];
+    return (progress) => {
+      const message = describeProgress(progress, redact);
+      const now = clock.now();
+      if (message === "" || message === shown || now - shownAt < PROGRESS_INTERVAL) return;
+      [shownAt, shown] = [now, message];
+      const of = run === undefined ? {} : { run };
+      void this.#emit({
+        type: "toolProgress",
+        toolName,
+        toolCallId,
+        message,
+        agent: spec.name,
+        ...of,
+      });
+    };
+  }
+
+  /** Calls a tool that runs an agent: of the hub's manifest, of another file, or of another hub. */
+  async #callAgent(
+    tool: AgentTool,
+    call: ResolvedCall,
     args: Readonly<Record<string, unknown>>,
     signal: AbortSignal,
-    handOff: (agent: Agent) => void,
+    { nest }: CallEffects,
+  ): Promise<ToolResult> {
+    const name = calledAgent(tool.remoteName, args);
+    const task = String(args["message"]);
+    const nested = this.#startNested("call", name, call.id, task);
+    const { runId: run } = nested;
+    let cost: RunCost | undefined;
+    let code: string | undefined = "cancelled";
+    try {
+      const result = await this.#callTool(tool, call, signal, { budget: this.#budget(), run });
+      const { report, isError } = result;
+      code = isError ? (result.code ?? "toolError") : undefined;
+      cost = report?.cost;
+      const events = reportedEvents(report ?? { events: [] }, run);
+      for (const event of events) void this.#emit(event);
+      nest(reportedTranscript(name, task, events, run, Date.now()));
+      if (cost !== undefined) this.#countNested(cost, name, run);
+      this.#checkBudget(result, tool.name);
+      return result;
+    } finally {
+      nested.end(cost, code);
+    }
+  }
+
+  /** What a run may use that is called now: what is left of the limits of this run and of all around it. */
+  #budget(): RunBudget {
+    const maxTokens = this.#tokensLeft();
+    const maxToolCalls = this.#toolCallsLeft();
+    return {
+      ...(Number.isFinite(maxTokens) && { maxTokens: Math.max(0, maxTokens) }),
+      ...(Number.isFinite(maxToolCalls) && { maxToolCalls: Math.max(0, maxToolCalls) }),
+    };
+  }
+
+  #tokensLeft(): number {
+    const { outer } = this.#context;
+    if (outer instanceof Run) return outer.#tokensLeft();
+    return (outer.maxTokens ?? Infinity) - this.#usage.inputTokens - this.#usage.outputTokens;
+  }
+
+  #toolCallsLeft(): number {
+    const { outer } = this.#context;
+    const around =
+      outer instanceof Run
+        ? outer.#toolCallsLeft()
+        : (outer.maxToolCalls ?? Infinity) - this.#toolCalls;
+    return Math.min(this.#agent.spec.maxToolCalls - this.#toolCalls, around);
+  }
+
+  /** Counts what a called agent has used. */
+  #countNested({ usage, toolCalls }: RunCost, agent: string, run: string): void {
+    this.#countTokens(usage);
+    this.#addToolCalls(toolCalls);
+    void this.#emit({ type: "usage", ...usage, agent, run });
+  }
+
+  #addToolCalls(toolCalls: number): void {
+    this.#toolCalls += toolCalls;
+    const { outer } = this.#context;
+    if (outer instanceof Run) outer.#addToolCalls(toolCalls);
+  }
+
+  /** A limit of this run that has ended a called agent ends this run, too. @throws {HubError} tokenLimit, toolCallLimit */
+  #checkBudget({ code }: ToolResult, tool: string): void {
+    this.#checkTokens();
+    if (code !== "limitReached" || this.#toolCallsLeft() > 0) return;
+    const text = `${tool} has called tools until no more are allowed (${this.#toolCalls} in all).`;
+    throw this.#limitError("toolCallLimit", text, "maxToolCalls");
+  }
+
+  /** Begins a run that is nested in this one: emits its first event. @returns its id, and what emits its last event */
+  #startNested(
+    how: NestedRunKind,
+    agent: string,
+    toolCallId: string,
+    task: string,
+  ): {
+    readonly runId: string;
+    readonly end: (cost: RunCost | undefined, error: string | undefined) => void;
+  } {
+    const { clock, redact } = this.#agent.agentSet.options;
+    const runId = randomUUID();
+    const startedAt = clock.now();
+    const shown = showText(task, redact);
+    void this.#emit({ type: "agentStarted", runId, how, agent, toolCallId, task: shown });
+    return {
+      runId,
+      end: (cost, error) => {
+        const { usage = { inputTokens: 0, outputTokens: 0 }, toolCalls = 0 } = cost ?? {};
+        const duration = Math.round(clock.now() - startedAt);
+        void this.#emit({
+          type: "agentEnded",
+          runId,
+          how,
+          agent,
+          success: error === undefined,
+          ...(error !== undefined && { error }),
+          duration,
+          usage,
+          toolCalls,
+        });
+      },
+    };
+  }
+
+  /** Calls a tool of the loop itself. @returns undefined if the loop has no such tool */
+  async #callOwnTool(
+    { id, name }: ResolvedCall,
+    args: Readonly<Record<string, unknown>>,
+    signal: AbortSignal,
+    { handOff, nest }: CallEffects,
   ): Promise<ToolResult | undefined> {
     const { spec, agentSet } = this.#agent;
     const isTransfer = name === TRANSFER_TASK && spec.subAgents.length > 0;
@@ -717,7 +912,7 @@ export class Run {
       }
       if (typeof task !== "string" || task === "")
         return errorResult("task must be a text.", "invalidParams");
-      return await this.#transfer(agent, task, expected, signal);
+      return await this.#transfer(agent, withExpected(task, expected), id, signal, nest);
     } catch (error) {
       signal.throwIfAborted();
       const hubError = toHubError(error);
@@ -739,14 +934,20 @@ export class Run {
   async #transfer(
     agent: Agent,
     task: string,
-    expected: unknown,
+    toolCallId: string,
     signal: AbortSignal,
+    nest: CallEffects["nest"],
   ): Promise<ToolResult> {
-    const text =
-      typeof expected === "string" && expected !== "" ? `${task}\n\nExpected: ${expected}` : task;
-    const history = new History([{ role: "user", content: [{ type: "text", text }] }]);
-    const chain = this.#context.chain.with(agent.spec.name);
-    const emit = (event: AgentEvent): Promise<void> | undefined => this.#emit(event);
+    const { name } = agent.spec;
+    const history = new History([{ role: "user", content: [{ type: "text", text: task }] }]);
+    const messages: TranscriptMessage[] = [{ role: "user", at: Date.now(), text: task }];
+    const chain = this.#context.chain.with(name);
+    const nested = this.#startNested("task", name, toolCallId, task);
+    nest({ agent: name, messages });
+    const { runId } = nested;
+    // Events of runs that are nested more deeply have their own `run`.
+    const emit = (event: StepEvent): Promise<void> | undefined =>
+      this.#emit({ run: runId, ...event });
     const { toolbox, isVisible, client, watchPauses, onResult } = this.#context;
     const inner = new Run(agent, history, {
       signal,
@@ -757,12 +958,23 @@ export class Run {
       watchPauses,
       onResult,
       emit,
+      record: (message) => messages.push(message),
       outer: this,
     });
-    const { text: answer, stopReason } = await inner.execute();
-    signal.throwIfAborted();
-    if (stopReason === "refused") return errorResult("The model refused to answer.", "modelFailed");
-    return okResult(stopReason === "length" ? `${answer}\n[the answer was cut]` : answer);
+    let error: string | undefined = "cancelled";
+    try {
+      const { text: answer, stopReason } = await inner.execute();
+      signal.throwIfAborted();
+      error = stopReason === "refused" ? "modelFailed" : undefined;
+      if (stopReason === "refused")
+        return errorResult("The model refused to answer.", "modelFailed");
+      return okResult(stopReason === "length" ? `${answer}\n[the answer was cut]` : answer);
+    } catch (thrown) {
+      if (!signal.aborted) error = toHubError(thrown).code;
+      throw thrown;
+    } finally {
+      nested.end({ usage: inner.#usage, toolCalls: inner.#toolCalls }, error);
+    }
   }
 
   #handOff(agent: Agent): void {
@@ -890,8 +1102,34 @@ function readArguments(json: string): Readonly<Record<string, unknown>> | undefi
   }
 }
 
-function shorten(text: string, length: number): string {
-  return text.length <= length ? text : `${text.slice(0, length)}…`;
+function withExpected(task: string, expected: unknown): string {
+  return typeof expected === "string" && expected !== ""
+    ? `${task}\n\nExpected: ${expected}`
+    : task;
+}
+
+/** The beginning of a text as events have it: at most 2,000 characters, without secrets, also where one is cut. */
+export function showText(text: string, redact: (text: string) => string): string {
+  const isLong = text.length > MAX_SHOWN + REDACTED_BEYOND;
+  const redacted = redact(isLong ? text.slice(0, MAX_SHOWN + REDACTED_BEYOND) : text);
+  // The end of the part that was redacted may be a part of a secret.
+  const safe = isLong
+    ? redacted.slice(0, Math.max(0, redacted.length - REDACTED_BEYOND))
+    : redacted;
+  if (!isLong && safe.length <= MAX_SHOWN) return safe;
+  return `${safe.slice(0, MAX_SHOWN).toWellFormed()}…`;
+}
+
+/** What a tool tells about its progress, in words: its message, and how far it is if it says that. */
+function describeProgress(
+  { progress, total, message }: CallProgress,
+  redact: (text: string) => string,
+): string {
+  const isCounted = typeof progress === "number" && typeof total === "number";
+  const far = isCounted ? `${progress} of ${total}` : "";
+  return [far, typeof message === "string" ? showText(message, redact) : ""]
+    .filter((part) => part !== "")
+    .join(": ");
 }
 
 /** The beginning of a text: at most `limit` bytes of UTF-8, without a partial character at the end. */

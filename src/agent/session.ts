@@ -1,17 +1,32 @@
-import { count } from "../base/format.ts";
+import { count, formatSize } from "../base/format.ts";
 import { type Clock, abortable } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Agent, RunOptions } from "./agent.ts";
+import type { RunBudget } from "./agent-calls.ts";
 import type { AgentChain } from "./run-chain.ts";
+import type { ConversationChange, ConversationFile } from "./conversation-file.ts";
 import type { AgentEvent } from "./events.ts";
 import { History } from "./history.ts";
 import type { ModelContent } from "./model.ts";
 import type { Toolbox } from "./toolbox.ts";
+import {
+  isMessage,
+  missingResults,
+  textOfContent,
+  toModelMessage,
+  Transcript,
+  type TranscriptEnd,
+  type TranscriptEntry,
+  type WindowStart,
+  windowStart,
+} from "./transcript.ts";
 
 /** Maximum number of messages that wait while the agent works on one. */
 const MAX_WAITING = 8;
-/** Maximum size of the history, in bytes. The oldest messages above it are dropped. */
+/** Maximum size of what the model gets, in bytes. The oldest messages above it are left out. */
 const MAX_HISTORY = 8 * 1024 * 1024;
+/** Maximum size of a conversation, in bytes. No message is ever dropped, so a conversation of that size takes no more. */
+const MAX_TRANSCRIPT = 32 * 1024 * 1024;
 
 export interface SessionOptions {
   readonly id: string;
@@ -20,6 +35,13 @@ export interface SessionOptions {
   readonly maxTokens?: number | undefined;
   /** Maximum number of tool calls of all runs together. */
   readonly maxToolCalls?: number | undefined;
+  /** The file in which the conversation is kept; undefined: it ends with the session. */
+  readonly file?: ConversationFile | undefined;
+  /**
+   * Receives each entry of the transcript, after the events about it were read.
+   * @param isRestored whether it was read from the conversation's file, so that there are no events about it
+   */
+  readonly onEntry?: ((entry: TranscriptEntry, isRestored: boolean) => void) | undefined;
 }
 
 export interface SendOptions {
@@ -38,11 +60,16 @@ export interface SendOptions {
   readonly client?: RunOptions["client"];
   readonly watchPauses?: RunOptions["watchPauses"];
   readonly onResult?: RunOptions["onResult"];
+  /** What this run may use at most, in addition to the limits of the session. */
+  readonly budget?: RunBudget | undefined;
 }
 
-/** A session with an agent: its history, and one run at a time. */
+/** A session with an agent: its conversation, and one run at a time. */
 export class AgentSession {
   readonly id: string;
+  /** The conversation as people read it: nothing is left out. */
+  readonly transcript = new Transcript();
+  /** The conversation as the model gets it. */
   readonly history = new History();
   #agent: Agent;
   readonly #options: SessionOptions;
@@ -85,6 +112,16 @@ export class AgentSession {
     return this.#isEstimated;
   }
 
+  /** Where the window of the model begins; undefined if it gets the whole conversation. */
+  get window(): WindowStart | undefined {
+    return windowStart(this.history, this.transcript.messages.length);
+  }
+
+  /** Whether the conversation is kept when the session is closed. */
+  get isKept(): boolean {
+    return this.#options.file !== undefined;
+  }
+
   /** Number of messages that wait for the run of an earlier one. */
   get waiting(): number {
     return this.#queue.length;
@@ -93,8 +130,9 @@ export class AgentSession {
   /**
    * Sends a message, and runs the agent when all earlier messages have been answered.
    * @returns the events of the run; see `Agent.run`
-   * @throws {HubError} sessionBusy if 8 messages wait already; cancelled if the session is closed; the reason of the
-   * signal if it is aborted while the message waits
+   * @throws {HubError} sessionBusy if 8 messages wait already, or if another process works in the conversation;
+   * limitReached if the conversation is full; cancelled if the session is closed; the reason of the signal if it is
+   * aborted while the message waits
    */
   async *send(
     message: string | readonly ModelContent[],
@@ -106,9 +144,11 @@ export class AgentSession {
     try {
       end = await begin?.(either);
       this.#lastUsed = this.#options.clock.now();
+      await this.#resume(either);
       yield* this.#run(message, { ...run, signal: either });
     } finally {
       end?.();
+      await this.#options.file?.end();
       this.#lastUsed = this.#options.clock.now();
       this.#isRunning = false;
       this.#queue.shift()?.();
@@ -117,14 +157,46 @@ export class AgentSession {
 
   /**
    * Gives the conversation to another agent; the history stays.
-   * @throws {HubError} sessionBusy while an agent runs
+   * @throws {HubError} sessionBusy while an agent runs, or while another process works in the conversation
    */
-  transfer(agent: Agent): void {
-    if (this.#isRunning) {
-      const text = "The agent is at work: wait for its answer, or cancel the run.";
-      throw new HubError("sessionBusy", text);
-    }
-    this.#agent = agent;
+  transfer(agent: Agent, signal: AbortSignal): Promise<void> {
+    return this.#betweenRuns(async () => {
+      await this.#resume(signal);
+      if (agent.spec.name === this.#agent.spec.name) return;
+      this.#agent = agent;
+      if (this.transcript.messages.length > 0)
+        this.#add({ role: "agent", at: Date.now(), agent: agent.spec.name });
+    });
+  }
+
+  /**
+   * Reads from the conversation's file what other processes have added to it. Called for each message; the file's lock
+   * is held until its run has ended.
+   */
+  async #resume(signal: AbortSignal): Promise<void> {
+    const { file } = this.#options;
+    if (file === undefined) return;
+    await this.#adopt(await file.begin(signal));
+  }
+
+  /** Reads the whole conversation of a file that this session goes on with. @throws {HubError} sessionBusy */
+  load(signal: AbortSignal): Promise<void> {
+    return this.#betweenRuns(() => this.#resume(signal));
+  }
+
+  /** Removes all messages. @throws {HubError} sessionBusy while an agent runs; storeBroken */
+  clear(signal: AbortSignal): Promise<void> {
+    return this.#betweenRuns(async () => {
+      await this.#options.file?.clear(signal);
+      this.transcript.clear();
+      this.history.clear();
+    });
+  }
+
+  /** Ends the session, of which nothing is written any more. */
+  discard(): void {
+    this.#options.file?.discard();
+    this.close();
   }
 
   /** Ends the session and its run. */
@@ -134,29 +206,137 @@ export class AgentSession {
 
   async *#run(
     message: string | readonly ModelContent[],
-    options: Omit<SendOptions, "begin">,
+    { budget = {}, ...options }: Omit<SendOptions, "begin">,
   ): AsyncGenerator<AgentEvent> {
     const content =
       typeof message === "string" ? [{ type: "text", text: message } as const] : message;
+    if (this.transcript.size >= MAX_TRANSCRIPT) {
+      const text = `The conversation has ${formatSize(this.transcript.size)}, and takes no more messages. Begin another one.`;
+      throw new HubError("limitReached", text);
+    }
     this.history.add({ role: "user", content });
+    this.#add({ role: "user", at: Date.now(), text: textOfContent(content) });
     this.history.trimToSize(MAX_HISTORY);
-    const { maxTokens, maxToolCalls } = this.#options;
+    const { maxTokens, maxToolCalls, clock } = this.#options;
+    const startedAt = clock.now();
+    const spent = { inputTokens: 0, outputTokens: 0, toolCalls: 0 };
+    const finish = async (
+      outcome: TranscriptEnd["outcome"],
+      error: string | undefined,
+    ): Promise<void> => {
+      const { inputTokens, outputTokens, toolCalls } = spent;
+      this.#add({
+        role: "end",
+        at: Date.now(),
+        outcome,
+        ...(error !== undefined && { error }),
+        duration: Math.round(clock.now() - startedAt),
+        usage: {
+          inputTokens,
+          outputTokens,
+          ...(this.#isEstimated && { estimated: true as const }),
+        },
+        toolCalls,
+      });
+      // All is written: whoever reads the last event may go on in another process.
+      await this.#options.file?.end();
+    };
     const events = this.#agent.run(this.history, {
       ...options,
       session: this.id,
-      maxTokens: maxTokens === undefined ? undefined : maxTokens - this.#tokens,
-      maxToolCalls: maxToolCalls === undefined ? undefined : maxToolCalls - this.#toolCalls,
+      maxTokens: leastOf(budget.maxTokens, maxTokens, this.#tokens),
+      maxToolCalls: leastOf(budget.maxToolCalls, maxToolCalls, this.#toolCalls),
+      onMessage: (entry) => this.#add(entry),
       onHandoff: (agent) => (this.#agent = agent),
     });
-    for await (const event of events) {
-      if (event.type === "usage") {
-        this.#tokens += event.inputTokens + event.outputTokens;
-        this.#isEstimated ||= event.estimated === true;
+    let isFinished = false;
+    try {
+      for await (const event of events) {
+        if (event.type === "usage") {
+          const { inputTokens, outputTokens, estimated } = event;
+          this.#tokens += inputTokens + outputTokens;
+          spent.inputTokens += inputTokens;
+          spent.outputTokens += outputTokens;
+          this.#isEstimated ||= estimated === true;
+        }
+        const calls = toolCallsIn(event);
+        this.#toolCalls += calls;
+        spent.toolCalls += calls;
+        if (event.type === "runComplete" || event.type === "error") {
+          isFinished = true;
+          await (event.type === "error"
+            ? finish("error", event.message)
+            : finish(event.stopReason, undefined));
+        }
+        yield event;
       }
-      if (event.type === "toolCallStart") this.#toolCalls++;
-      yield event;
+    } finally {
+      // The reader has left.
+      if (!isFinished) await finish("cancelled", undefined);
     }
     this.history.trimToSize(MAX_HISTORY);
+  }
+
+  async #betweenRuns(work: () => Promise<void>): Promise<void> {
+    if (this.#isRunning) throw atWorkError();
+    this.#isRunning = true;
+    try {
+      await work();
+    } finally {
+      await this.#options.file?.end();
+      this.#isRunning = false;
+      this.#queue.shift()?.();
+    }
+  }
+
+  #add(entry: TranscriptEntry, isRestored = false): void {
+    this.transcript.add(entry);
+    this.#options.file?.append(entry);
+    this.#options.onEntry?.(entry, isRestored);
+  }
+
+  /** Takes over what was read from the conversation's file. */
+  async #adopt({ isWhole, entries }: ConversationChange): Promise<void> {
+    if (isWhole) {
+      this.transcript.clear();
+      this.history.clear();
+      this.#tokens = 0;
+      this.#toolCalls = 0;
+    }
+    for (const entry of entries) this.#restore(entry);
+    if (entries.length === 0) return;
+    for (const message of missingResults(this.transcript.entries)) {
+      this.history.add(toModelMessage(message));
+      this.#add(message, true);
+    }
+    const last = this.transcript.entries.findLast(({ role }) => role !== "agent");
+    // The process was killed during the run.
+    if (last !== undefined && last.role !== "end")
+      this.#add({ ...INTERRUPTED, at: Date.now() }, true);
+    this.history.trimToSize(MAX_HISTORY);
+    await this.#restoreAgent();
+  }
+
+  #restore(entry: TranscriptEntry): void {
+    this.transcript.add(entry);
+    this.#options.onEntry?.(entry, true);
+    if (isMessage(entry)) this.history.add(toModelMessage(entry));
+    if (entry.role !== "end") return;
+    const { inputTokens, outputTokens, estimated } = entry.usage;
+    this.#tokens += inputTokens + outputTokens;
+    this.#isEstimated ||= estimated === true;
+    this.#toolCalls += entry.toolCalls;
+  }
+
+  /** Gives the conversation to the agent that had it last, if the team still has that one. */
+  async #restoreAgent(): Promise<void> {
+    const last = this.transcript.entries.findLast(
+      (entry) => entry.role === "assistant" || entry.role === "agent",
+    );
+    if (last === undefined || !("agent" in last) || last.agent === this.#agent.spec.name) return;
+    const { agentSet } = this.#agent;
+    if (!agentSet.names.includes(last.agent)) return;
+    this.#agent = await agentSet.agent(last.agent, this.#ended.signal);
   }
 
   /** Waits until all earlier messages have been answered. */
@@ -190,4 +370,37 @@ export class AgentSession {
       throw error;
     }
   }
+}
+
+/** The end of a run that no process has ended. */
+const INTERRUPTED: Omit<TranscriptEnd, "at"> = {
+  role: "end",
+  outcome: "cancelled",
+  duration: 0,
+  usage: { inputTokens: 0, outputTokens: 0 },
+  toolCalls: 0,
+};
+
+function atWorkError(): HubError {
+  return new HubError(
+    "sessionBusy",
+    "The agent is at work: wait for its answer, or cancel the run.",
+  );
+}
+
+/** The smaller of a limit for one run and what is left of one for all runs; undefined: neither is set. */
+function leastOf(
+  ofRun: number | undefined,
+  ofAll: number | undefined,
+  used: number,
+): number | undefined {
+  if (ofRun === undefined && ofAll === undefined) return undefined;
+  return Math.min(ofRun ?? Infinity, (ofAll ?? Infinity) - used);
+}
+
+/** How many calls of tools an event tells. Those of called agents come in one sum. */
+export function toolCallsIn(event: AgentEvent): number {
+  if (event.type === "toolCallStart") return event.isReported === true ? 0 : 1;
+  const isCalled = event.type === "agentEnded" && event.how === "call";
+  return isCalled && !(event.isReported === true) ? event.toolCalls : 0;
 }

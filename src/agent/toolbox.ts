@@ -12,6 +12,13 @@ import type { Host, ToolCall } from "../plugin/plugin.ts";
 import { callStateOf } from "../plugin/handler-chain.ts";
 import type { OuterWork } from "../telemetry/agent-spans.ts";
 import { AgentChain } from "./run-chain.ts";
+import {
+  BUDGET_META_KEY,
+  type ReportedRun,
+  readCost,
+  type RunBudget,
+  USAGE_META_KEY,
+} from "./agent-calls.ts";
 import type { ModelContent } from "./model.ts";
 
 /** The name of the server whose tools are agents. */
@@ -41,6 +48,8 @@ export interface ToolResult {
   readonly code: string | undefined;
   /** Size of the whole result, in bytes. */
   readonly size: number;
+  /** What the result tells about the run of an agent that was called; undefined: the tool has run no agent. */
+  readonly report?: ReportedRun;
 }
 
 export interface ToolCallOptions {
@@ -53,8 +62,23 @@ export interface ToolCallOptions {
   readonly agent: AgentCaller;
   /** Whether the text of the result says all that the model needs, so that structured content is left out. */
   readonly textOnly?: boolean;
+  /** What the run of the agent that is called may use; only for tools that run agents. */
+  readonly budget?: RunBudget;
   /** Names the span of the run, below which that of the call is; undefined: it is not recorded. */
   readonly traceparent?: string | undefined;
+}
+
+/** The `_meta` of a call that an agent makes. */
+function metaOf({
+  chain,
+  budget,
+  traceparent,
+}: ToolCallOptions): Readonly<Record<string, unknown>> {
+  return {
+    ...chain.meta,
+    ...(budget !== undefined && { [BUDGET_META_KEY]: budget }),
+    ...(traceparent !== undefined && { traceparent }),
+  };
 }
 
 /** The tools of a hub, and how agents call them. */
@@ -158,13 +182,9 @@ export class McpToolbox implements Toolbox {
     return this.#reader.read(listed, (name) => origins.get(name));
   }
 
-  async call(
-    name: string,
-    args: string,
-    { signal, onProgress, chain, agent, textOnly, traceparent }: ToolCallOptions,
-  ): Promise<ToolResult> {
-    const context = traceparent === undefined ? {} : { traceparent };
-    const meta = { ...chain.meta, [AGENT_META_KEY]: agent, ...context };
+  async call(name: string, args: string, options: ToolCallOptions): Promise<ToolResult> {
+    const { signal, onProgress, agent, textOnly } = options;
+    const meta = { ...metaOf(options), [AGENT_META_KEY]: agent };
     try {
       const response = await this.#client.callTool(name, args, onProgress, signal, meta);
       const { bytes, body } = response;
@@ -238,12 +258,12 @@ export class HubTools {
     outer: ToolCall,
     name: string,
     args: string,
-    { signal, onProgress, chain, agent, textOnly, traceparent }: ToolCallOptions,
+    given: ToolCallOptions,
   ): Promise<ToolResult> {
+    const { signal, onProgress, chain, agent, textOnly } = given;
     try {
       this.#chains.set(agent, chain);
-      const meta = { ...chain.meta, ...(traceparent !== undefined && { traceparent }) };
-      const options = { for: outer, signal, agent, meta, ownHooks: true };
+      const options = { for: outer, signal, agent, meta: metaOf(given), ownHooks: true };
       const report = onProgress && ((progress: CallProgress) => onProgress(progress));
       const answer = await this.#host.call(name, args, { ...options, onProgress: report });
       const { kind, json, size, value } = answer;
@@ -293,12 +313,22 @@ export function readResult(bytes: Uint8Array, range: ByteRange, textOnly = false
     const texts = shown.flatMap((block) => (block.type === "text" ? [block.text] : []));
     if (!isSaid(text, texts)) shown.push({ type: "text", text });
   }
+  const meta = result.object("_meta");
+  const cost = readCost(meta.value(USAGE_META_KEY));
   return {
     content: shown,
     isError: result.value("isError") === true,
-    code: result.object("_meta").string(ERROR_META_KEY),
+    code: meta.string(ERROR_META_KEY),
     size: range.end - range.start,
+    ...(cost !== undefined && { report: { cost, events: eventsIn(result) } }),
   };
+}
+
+/** The events of a run that the result of an agent tells. */
+function eventsIn(result: JsonObject): readonly unknown[] {
+  const structured = result.value("structuredContent");
+  const events = isTable(structured) ? structured["events"] : undefined;
+  return Array.isArray(events) ? (events as readonly unknown[]) : [];
 }
 
 /**

@@ -124,10 +124,15 @@ export interface ChangedServers {
   readonly removed: readonly string[];
 }
 
-/** The operator has chosen another mode, for one client (by its id) or for all; or the chosen mode no longer exists. */
+/**
+ * The operator has chosen another mode, for one client (by its id, or its name in the manifest) or for all; or the
+ * chosen mode no longer exists. `name`, `principal`: the names of that client, as in `ClientEvent`.
+ */
 export interface ModeEvent {
   readonly kind: "mode";
   readonly client?: string;
+  readonly name?: string;
+  readonly principal?: string;
   readonly from: string;
   readonly to: string;
 }

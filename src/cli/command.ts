@@ -27,6 +27,8 @@ export const BENCH_DEFAULTS = {
 
 export const AGENT_VERBS = ["list", "show", "pull", "remove", "serve"] as const;
 
+export const CHAT_VERBS = ["list", "forget"] as const;
+
 export const APPROVAL_VERBS = ["allow", "deny", "list", "forget", "accept"] as const;
 
 /** The verbs of `toolmux daemon`. */

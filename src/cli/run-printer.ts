@@ -181,6 +181,8 @@ export class RunPrinter {
   #isInLine = false;
   #thoughtSince: number | undefined;
   readonly #running = new Map<string, { readonly name: string; readonly args: string }>();
+  /** How deeply runs are nested, by their ids. */
+  readonly #depths = new Map<string, number>();
   /** Settles when all that uses the terminal so far is done. */
   #last: Promise<unknown> = Promise.resolve();
 
@@ -229,26 +231,39 @@ export class RunPrinter {
         this.#agent = event.agent;
         this.#status?.show(`${event.agent} (${event.model}) …`);
         return;
+      case "agentStarted": {
+        const depth = this.#depthOf(event.run);
+        this.#depths.set(event.runId, depth + 1);
+        if (!this.#options.quiet) await this.#printStart(event, depth);
+        return;
+      }
+      case "agentEnded":
+        if (!this.#options.quiet) await this.#printEnd(event, this.#depthOf(event.run));
+        return;
       case "textDelta":
-        if (event.agent === this.#agent) this.#write(event.text);
+        if (event.run === undefined) this.#write(event.text);
         return;
       case "thinkingDelta":
         this.#thoughtSince ??= performance.now();
         this.#status?.show("thinking …");
         return;
       case "toolCallStart": {
-        const { toolCallId, toolName: name, arguments: args, agent } = event;
-        this.#running.set(`${agent} ${toolCallId}`, { name, args });
+        const { toolCallId, toolName: name, arguments: args, run } = event;
+        this.#running.set(`${run ?? ""} ${toolCallId}`, { name, args });
         this.#endLine();
         this.#showRunning();
         return;
       }
+      case "toolProgress":
+        this.#status?.show(sanitizeLine(`${event.toolName}: ${event.message}`));
+        return;
       case "toolExecuted":
         await this.#printCall(event);
         return;
       case "transferred":
-        this.#agent = event.to;
-        if (!this.#options.quiet) await this.#printLine(`→ ${event.to} goes on`);
+        if (event.run === undefined) this.#agent = event.to;
+        if (!this.#options.quiet)
+          await this.#printLine(`→ ${sanitizeLine(event.to)} goes on`, this.#depthOf(event.run));
         return;
       case "usage":
         return;
@@ -290,8 +305,8 @@ export class RunPrinter {
 
   async #printCall(event: Extract<AgentEvent, { type: "toolExecuted" }>): Promise<void> {
     const { colors } = this.#terminal.stderr;
-    const { agent, toolCallId, toolName, success, error, duration, size } = event;
-    const key = `${agent} ${toolCallId}`;
+    const { agent, toolCallId, toolName, success, error, duration, size, run } = event;
+    const key = `${run ?? ""} ${toolCallId}`;
     const args = this.#running.get(key)?.args ?? "";
     this.#running.delete(key);
     const result = this.results.take(toolCallId, toolName, this.#printed);
@@ -302,19 +317,56 @@ export class RunPrinter {
     const end = `${formatDuration(duration)}, ${outcome}`;
     const given = args === "" || args === "{}" ? "" : ` ${sanitizeLine(args)}`;
     const { width } = this.#terminal.stderr;
-    const room = finiteWidth(width) - end.length - 6;
+    const depth = this.#depthOf(run);
+    const room = finiteWidth(width) - end.length - 6 - 2 * depth;
     const call = truncate(`${who}${sanitizeLine(toolName)}${given}`, Math.max(20, room));
-    await this.#printLine(`${mark} ${call}  ${colors.dim(end)}`);
+    await this.#printLine(`${mark} ${call}  ${colors.dim(end)}`, depth);
     if (result?.text !== undefined) {
-      for (const line of foldResult(result, width, this.#options))
-        this.#terminal.printStderr(`    ${colors.dim(line)}`);
+      for (const line of foldResult(result, width - 2 * depth, this.#options))
+        this.#terminal.printStderr(`  ${this.#branch(depth)}  ${colors.dim(line)}`);
     }
     this.#showRunning();
   }
 
-  async #printLine(text: string): Promise<void> {
+  async #printStart(
+    { agent, task }: Extract<AgentEvent, { type: "agentStarted" }>,
+    depth: number,
+  ): Promise<void> {
+    const room = finiteWidth(this.#terminal.stderr.width) - 6 - 2 * depth;
+    const line = truncate(sanitizeLine(`${agent}: ${task}`), Math.max(20, room));
+    await this.#printLine(`${this.#terminal.stderr.colors.dim("┌")} ${line}`, depth);
+  }
+
+  async #printEnd(
+    event: Extract<AgentEvent, { type: "agentEnded" }>,
+    depth: number,
+  ): Promise<void> {
+    const { agent, success, error, duration, usage, toolCalls } = event;
+    const { colors } = this.#terminal.stderr;
+    const outcome = success ? [] : [error ?? "error"];
+    const tokens = usage.inputTokens + usage.outputTokens;
+    const facts = [
+      ...outcome,
+      formatDuration(duration),
+      count(toolCalls, "call"),
+      `${usage.estimated === true ? "about " : ""}${count(tokens, "token")}`,
+    ];
+    const text = `${colors.dim("└")} ${sanitizeLine(agent)}  ${colors.dim(facts.join(", "))}`;
+    await this.#printLine(text, depth);
+  }
+
+  #depthOf(run: string | undefined): number {
+    return run === undefined ? 0 : (this.#depths.get(run) ?? 1);
+  }
+
+  /** The lines of the tree to the left of what a nested run does. */
+  #branch(depth: number): string {
+    return depth === 0 ? "" : this.#terminal.stderr.colors.dim("│ ".repeat(depth));
+  }
+
+  async #printLine(text: string, depth = 0): Promise<void> {
     this.#pause();
-    this.#terminal.printStderr(`  ${text}`);
+    this.#terminal.printStderr(`  ${this.#branch(depth)}${text}`);
   }
 
   #showRunning(): void {

@@ -4,7 +4,7 @@ import type { Env } from "../base/paths.ts";
 import { availabilityOf, errorOf } from "../control/hub-reader.ts";
 import type { RunningHub } from "../control/running-hubs.ts";
 import type { ServerDocument } from "../control/schemas.ts";
-import { describeConnections, isFailing } from "../control/state-text.ts";
+import { describeConnections, isFailing, wordOfState } from "../control/state-text.ts";
 import {
   isRunnable,
   presentationOf,
@@ -25,7 +25,6 @@ import { describeStrayOutput } from "../upstream/stray-output.ts";
 import {
   countServers,
   describeCounts,
-  nameOfState,
   type ServerSummary,
   type Verdict,
   verdictOf,
@@ -246,9 +245,10 @@ function reportOfFound(
     name,
     title,
     hub: hub.pid,
-    state: isFailing(server)
-      ? { text: "failing", color: colors.red }
-      : { text: nameOfState(state), color: colors[RUNNING_COLORS[state]] },
+    state: {
+      text: wordOfState(server),
+      color: isFailing(server) ? colors.red : colors[RUNNING_COLORS[state]],
+    },
     document: server,
     trouble:
       isInOrder(server) || state === "notStarted"
@@ -259,10 +259,11 @@ function reportOfFound(
 }
 
 function troubleOfFound(
-  { name, state, statusText, lastError, unavailable, progress, remedies = [] }: ServerDocument,
+  server: ServerDocument,
   { pid }: RunningHub,
   isOneOfMany: boolean,
 ): Trouble {
+  const { name, state, statusText, lastError, unavailable, progress, remedies = [] } = server;
   // An earlier error is not why a server is on its way.
   const { code, step, stderr = [] } = (unavailable === true && lastError) || {};
   const where = step === undefined ? "" : ` to ${STEP_TEXTS[step]}`;
@@ -280,7 +281,7 @@ function troubleOfFound(
         ? `To log in, in a browser: toolmux reconnect ${name}${option}`
         : undefined;
   return {
-    head: `${name}${inHub}: ${nameOfState(state)}${where}${code === undefined ? "" : ` (${code})`}`,
+    head: `${name}${inHub}: ${wordOfState(server)}${where}${code === undefined ? "" : ` (${code})`}`,
     texts: statusText.split("\n"),
     stderr,
     advice: login !== undefined ? [login] : hasFailed ? advice : [],

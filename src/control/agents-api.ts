@@ -1,5 +1,6 @@
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
+import type { ConversationStore } from "../agent/conversation-store.ts";
 import type { Conversations, Conversation, ConversationAgent } from "./conversations.ts";
 import type { RoutesBelow } from "./endpoints.ts";
 import { notFound } from "./requests.ts";
@@ -18,16 +19,31 @@ export interface HubAgents {
     name: string,
     options: { readonly model?: string | undefined; readonly mode?: string | undefined },
   ): Promise<ConversationAgent>;
+  /** The conversations that are kept of this user. */
+  conversations(): Promise<ConversationStore>;
+  /** The manifest of the agents; see `ConversationHeader`. */
+  from(): Promise<string>;
 }
 
+/** How long the end of a run is waited for before a conversation is forgotten, in ms. */
+const FORGET_LIMIT = 10_000;
+
 /** The endpoints with which a person talks to agents that run in the hub. */
-export function agentHandlers(agents: HubAgents): Pick<Handlers, RoutesBelow<"/agents" | "/runs">> {
+export function agentHandlers(
+  agents: HubAgents,
+): Pick<Handlers, RoutesBelow<"/agents" | "/runs" | "/conversations">> {
   // The code for conversations is loaded when it is first needed.
   let conversations: Promise<Conversations> | undefined;
   const loadConversations = async (): Promise<Conversations> => {
     const { Conversations: Loaded } = await import("./conversations.ts");
-    return new Loaded(systemClock);
+    return new Loaded({
+      clock: systemClock,
+      openStore: () => agents.conversations(),
+      readFrom: () => agents.from(),
+      openAgent: (name) => agents.open(name, {}),
+    });
   };
+  const all = (): Promise<Conversations> => (conversations ??= loadConversations());
   const conversationOf = async (id: string): Promise<Conversation> => {
     const conversation = (await conversations)?.get(id);
     if (conversation === undefined) throw notFound(`run "${id}" of an agent`);
@@ -46,13 +62,13 @@ export function agentHandlers(agents: HubAgents): Pick<Handlers, RoutesBelow<"/a
           known.map((agent) => agent.name),
         );
       });
-      const conversation = (await (conversations ??= loadConversations())).start(opened);
+      const conversation = await (await all()).start(opened);
       conversation.send(message);
       return conversation.document;
     },
     "GET /runs": async () => {
-      const all = (await conversations)?.all ?? [];
-      return { runs: all.map(({ document }) => document) };
+      const open = (await conversations)?.all ?? [];
+      return { runs: open.map(({ document }) => document) };
     },
     "GET /runs/:id": async ({ params: { id } }) => (await conversationOf(id)).document,
     "GET /runs/:id/events": async ({ params: { id }, query: { after = 0 } }) =>
@@ -71,6 +87,30 @@ export function agentHandlers(agents: HubAgents): Pick<Handlers, RoutesBelow<"/a
     "DELETE /runs/:id": async ({ params: { id } }) => {
       const conversation = await conversationOf(id);
       (await conversations)?.close(conversation);
+    },
+    "GET /conversations": async () => {
+      const loaded = await all();
+      const kept = await loaded.kept();
+      return {
+        conversations: kept.map(({ id, agent, title, created, lastUsed, size }) => ({
+          id,
+          agent,
+          title,
+          created,
+          lastUsed,
+          size,
+          open: loaded.get(id) !== undefined,
+        })),
+      };
+    },
+    "POST /conversations/:id/open": async ({ params: { id } }) => {
+      const conversation = await (await all()).resume(id);
+      if (conversation === undefined) throw notFound(`conversation "${id}"`);
+      return conversation.document;
+    },
+    "DELETE /conversations/:id": async ({ params: { id } }) => {
+      const isForgotten = await (await all()).forget(id, AbortSignal.timeout(FORGET_LIMIT));
+      if (!isForgotten) throw notFound(`conversation "${id}"`);
     },
   };
 }

@@ -95,7 +95,7 @@ const DEFAULT_WINDOW = 60 * 60_000;
  * and the maximum number of tools.
  */
 const DEFAULT_POINTS = 30;
-const MAX_POINTS = 30;
+const MAX_POINTS = 60;
 const MAX_USAGE_TOOLS = 24;
 function idsOf(all: readonly { readonly id: string }[]): readonly string[] {
   return all.map(({ id }) => id);
@@ -117,7 +117,10 @@ const SETTLED_STATES: readonly StateName[] = [
 ];
 
 /** The endpoints that are answered here, and in no file of their own. */
-type HubRoute = Exclude<Route, SetupRoute | RoutesBelow<"/approvals" | "/agents" | "/runs">>;
+type HubRoute = Exclude<
+  Route,
+  SetupRoute | RoutesBelow<"/approvals" | "/agents" | "/runs" | "/conversations">
+>;
 
 /** The HTTP API of a running hub. Every answer is JSON; an error is `{error: {code, message}}`. */
 export function makeControlApi(controlled: ControlledHub): Hono {
@@ -355,6 +358,14 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
         queueWait: Math.round(call.queueWait),
       }));
       return { since: usage.since, calls: rounded };
+    },
+    "GET /activity/:call": async ({ params: { call } }) => {
+      const number = Number(call);
+      if (!Number.isSafeInteger(number) || number < 0) throw notFound(`call ${call}`);
+      const kept = await hub.activePlugins.set?.findKept(number);
+      if (kept === undefined) return { call: number };
+      const { by, arguments: args, argumentsSize, result, resultSize } = kept;
+      return { call: number, by, arguments: args, argumentsSize, result, resultSize };
     },
     "GET /usage": ({ query: { window = DEFAULT_WINDOW, points = DEFAULT_POINTS } }) => {
       if (points < 1 || points > MAX_POINTS)

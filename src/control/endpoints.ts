@@ -164,6 +164,10 @@ export const ENDPOINTS = {
     answer: "Activity",
     says: "has the calls that have ended",
   },
+  "GET /activity/:call": {
+    answer: "KeptCall",
+    says: "has what a plugin, such as `audit-log`, has kept of a call that has ended",
+  },
   "GET /usage": {
     query: { window: "duration", points: "number" },
     answer: "Usage",
@@ -236,7 +240,16 @@ export const ENDPOINTS = {
     statuses: [202],
     says: "cancels what runs and what waits in a conversation",
   },
-  "DELETE /runs/:id": { says: "closes a conversation" },
+  "DELETE /runs/:id": { says: "closes a conversation; it stays kept" },
+  "GET /conversations": {
+    answer: { conversations: "Conversation" },
+    says: "lists the conversations of the user that are kept",
+  },
+  "POST /conversations/:id/open": {
+    answer: "AgentRun",
+    says: "opens a conversation that is kept, to go on with it",
+  },
+  "DELETE /conversations/:id": { says: "forgets a conversation" },
   "GET /events": {
     query: { kinds: "kinds", calls: "calls", after: "eventNumber", watch: "text" },
     events: "Event",

@@ -607,6 +607,8 @@ const eventSchemas = {
     ...eventFields,
     kind: v.literal("mode"),
     client: v.optional(v.string()),
+    name: v.optional(v.string()),
+    principal: v.optional(v.string()),
     from: v.string(),
     to: v.string(),
   }),
@@ -779,6 +781,19 @@ export const endedCallSchema = v.object({
 /** The last calls that have ended, newest first; `since`: time at which the hub began to record calls. */
 export const activitySchema = v.object({ since: time, calls: v.array(endedCallSchema) });
 
+/**
+ * What the plugin `by` has kept of a call that has ended: the JSON texts of its arguments and result, or the size in
+ * bytes of a text that was too long to be kept. Without `by`, no plugin has kept anything.
+ */
+export const keptCallSchema = v.object({
+  call: count,
+  by: v.optional(v.string()),
+  arguments: v.optional(v.string()),
+  argumentsSize: v.optional(count),
+  result: v.optional(v.string()),
+  resultSize: v.optional(count),
+});
+
 const usagePointSchema = v.object({
   calls: count,
   failed: count,
@@ -884,7 +899,8 @@ export const agentSchema = v.object({
 /**
  * A conversation with an agent that runs in the hub. `client`: the id of the hub's client that makes the agent's calls;
  * `mode`: the mode that limits the agent's tools; `title`: the beginning of the first message; `waiting`: number of
- * messages that wait for the agent; `lastEvent`: the number of the last event.
+ * messages that wait for the agent; `lastEvent`: the number of the last event; `kept`: whether it is kept when it is
+ * closed; `leftOut`: how many messages its model does not get any more; absent: it gets all.
  */
 export const runSchema = v.object({
   id: v.string(),
@@ -898,6 +914,22 @@ export const runSchema = v.object({
   tokensUsed: count,
   startedAt: time,
   lastEvent: count,
+  kept: v.boolean(),
+  leftOut: v.optional(count),
+});
+
+/**
+ * A conversation with an agent that is kept in the state folder of the user. `agent`: the agent with which it began;
+ * `title`: the beginning of the first message; `size`: in bytes; `open`: whether it is open in this hub (`AgentRun`).
+ */
+export const conversationSchema = v.object({
+  id: v.string(),
+  agent: v.string(),
+  title: v.string(),
+  created: time,
+  lastUsed: time,
+  size: count,
+  open: v.boolean(),
 });
 
 const agentMessage = v.pipe(v.string(), v.nonEmpty(), v.maxLength(1024 * 1024));
@@ -921,7 +953,13 @@ const tokenUsageSchema = v.object({
   estimated: v.optional(v.literal(true)),
 });
 
-/** An event of a conversation with an agent, with its number and time. */
+/** The key of events of nested runs: the `runId` of the nested run; absent: the outermost run. */
+const nestedRun = { run: v.optional(v.string()) };
+
+/**
+ * An event of a conversation with an agent, with its number and time. `agentStarted` and `agentEnded` are the ends of a
+ * nested run; `isReported`: it has happened in a called agent and is told after its end.
+ */
 export const agentEventSchema = v.variant("type", [
   v.object({ type: v.literal("message"), seq: count, at: time, text: v.string() }),
   v.object({
@@ -933,11 +971,38 @@ export const agentEventSchema = v.variant("type", [
     model: v.string(),
   }),
   v.object({
+    type: v.literal("agentStarted"),
+    seq: count,
+    at: time,
+    runId: v.string(),
+    how: v.picklist(["task", "call"]),
+    agent: v.string(),
+    toolCallId: v.string(),
+    task: v.string(),
+    ...nestedRun,
+  }),
+  v.object({
+    type: v.literal("agentEnded"),
+    seq: count,
+    at: time,
+    runId: v.string(),
+    how: v.picklist(["task", "call"]),
+    agent: v.string(),
+    success: v.boolean(),
+    error: v.optional(v.string()),
+    duration,
+    usage: tokenUsageSchema,
+    toolCalls: count,
+    isReported: v.optional(v.literal(true)),
+    ...nestedRun,
+  }),
+  v.object({
     type: v.picklist(["textDelta", "thinkingDelta"]),
     seq: count,
     at: time,
     text: v.string(),
     agent: v.string(),
+    ...nestedRun,
   }),
   v.object({
     type: v.literal("toolCallStart"),
@@ -949,6 +1014,18 @@ export const agentEventSchema = v.variant("type", [
     server: v.optional(v.string()),
     arguments: v.string(),
     agent: v.string(),
+    isReported: v.optional(v.literal(true)),
+    ...nestedRun,
+  }),
+  v.object({
+    type: v.literal("toolProgress"),
+    seq: count,
+    at: time,
+    toolName: v.string(),
+    toolCallId: v.string(),
+    message: v.string(),
+    agent: v.string(),
+    ...nestedRun,
   }),
   v.object({
     type: v.literal("toolExecuted"),
@@ -961,7 +1038,9 @@ export const agentEventSchema = v.variant("type", [
     error: v.optional(v.string()),
     duration,
     size: count,
+    result: v.optional(v.string()),
     agent: v.string(),
+    ...nestedRun,
   }),
   v.object({
     type: v.literal("transferred"),
@@ -969,6 +1048,7 @@ export const agentEventSchema = v.variant("type", [
     at: time,
     from: v.string(),
     to: v.string(),
+    ...nestedRun,
   }),
   v.object({
     type: v.literal("usage"),
@@ -976,6 +1056,7 @@ export const agentEventSchema = v.variant("type", [
     at: time,
     ...tokenUsageSchema.entries,
     agent: v.string(),
+    ...nestedRun,
   }),
   v.object({
     type: v.literal("runComplete"),
@@ -1018,6 +1099,7 @@ export const DOCUMENTS = {
   ExposureCosts: exposureCostsSchema,
   Catalog: catalogSchema,
   Activity: activitySchema,
+  KeptCall: keptCallSchema,
   Usage: usageSchema,
   Tool: toolDefinitionSchema,
   ToolCallAnswer: toolCallAnswerSchema,
@@ -1034,6 +1116,7 @@ export const DOCUMENTS = {
   RememberedApproval: rememberedApprovalSchema,
   Agent: agentSchema,
   AgentRun: runSchema,
+  Conversation: conversationSchema,
   AgentEvent: agentEventSchema,
   Event: anyEventSchema,
   Gap: gapSchema,
@@ -1056,6 +1139,7 @@ export type Document<Name extends DocumentName> = v.InferOutput<(typeof DOCUMENT
 
 export type AgentDocument = v.InferOutput<typeof agentSchema>;
 export type RunDocument = v.InferOutput<typeof runSchema>;
+export type ConversationDocument = v.InferOutput<typeof conversationSchema>;
 export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
 
 export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;
@@ -1076,6 +1160,7 @@ export type ToolsDocument = v.InferOutput<typeof toolsSchema>;
 export type CatalogDocument = v.InferOutput<typeof catalogSchema>;
 export type HubDocument = v.InferOutput<typeof hubSchema>;
 export type HubFile = v.InferOutput<typeof hubFileSchema>;
+export type KeptCallDocument = v.InferOutput<typeof keptCallSchema>;
 export type EndedCallDocument = v.InferOutput<typeof endedCallSchema>;
 export type UsageDocument = v.InferOutput<typeof usageSchema>;
 export type ToolDefinitionDocument = v.InferOutput<typeof toolDefinitionSchema>;

@@ -1,5 +1,6 @@
 import { count, formatDuration } from "../base/format.ts";
 import type { Separation } from "../upstream/sharing.ts";
+import { nameOfState } from "../upstream/verdict.ts";
 import type { ConnectionDocument, ServerDocument } from "./schemas.ts";
 
 /** What `describeState` needs to know of a connection, or of a server as a whole. */
@@ -31,9 +32,14 @@ export function isFailing(described: DescribedState): described is FailingState 
   );
 }
 
+/** The state in a word, as tables have it: `failing` instead of `reconnecting` after several failed attempts. */
+export function wordOfState(described: DescribedState & Pick<ServerDocument, "state">): string {
+  return isFailing(described) ? "failing" : nameOfState(described.state);
+}
+
 /** A time to wait, in whole seconds, so that the text does not change more often. */
 function formatWait(ms: number): string {
-  return formatDuration(ms < 1000 ? Math.max(0, ms) : Math.ceil(ms / 1000) * 1000);
+  return formatDuration(Math.max(1, Math.ceil(ms / 1000)) * 1000);
 }
 
 /** @param failing as in the document of a server */

@@ -11,6 +11,7 @@ import type { AgentSpec } from "../manifest/agents.ts";
 import type { Manifest } from "../manifest/manifest.ts";
 import { filterOfMode, validAgents } from "../manifest/modes.ts";
 import { formatProblem, manifestError } from "../manifest/problems.ts";
+import { manifestOrigin } from "../operations/conversations.ts";
 import type { ManifestChoice, OperationContext } from "../operations/context.ts";
 import { type CommandLog, loadManifestLogged } from "../operations/load-manifest.ts";
 import { type AgentRedactor, modelFactory, modelsFor } from "./agent-models.ts";
@@ -60,6 +61,8 @@ export interface OpenedAgents {
   setMode(name: string, manifest?: Manifest): void;
   /** The servers that the file contains, by their names there; none before an agent has needed their tools. */
   ownServers(): Promise<readonly ServerDocument[]>;
+  /** Removes from a text the keys of models, and the secrets of the servers that the file contains. */
+  redact(text: string): string;
   /** Ends the servers that the file contains. Never rejects. */
   close(): Promise<void>;
 }
@@ -95,6 +98,7 @@ export function openAgents(options: OpenAgentsOptions): OpenedAgents {
       agentSet.toolFilter = filterOfMode(name, latest);
     },
     ownServers: async () => own?.servers() ?? [],
+    redact: (text) => own?.redact(redactor.apply(text)) ?? redactor.apply(text),
     close: async () => own?.close().catch(() => {}),
   };
 }
@@ -114,6 +118,11 @@ function notesOn(file: AgentFile): readonly string[] {
   const restrictions = describeRestrictions(file);
   const unsupported = file.unsupported.map(formatProblem);
   return restrictions === undefined ? unsupported : [...unsupported, restrictions];
+}
+
+/** The manifest or the file that agents are of, as `ConversationHeader.from` has it. */
+export function originOf(manifest: Pick<Manifest, "sources">, file?: AgentFile): string {
+  return file === undefined ? manifestOrigin(manifest) : `file ${file.source}`;
 }
 
 /** Whether this is the empty manifest that stands for a missing one. */

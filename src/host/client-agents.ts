@@ -15,7 +15,8 @@ import type { CommandLog } from "../operations/load-manifest.ts";
 import type { ToolCall } from "../plugin/plugin.ts";
 import { agentChecks, AgentRedactor } from "./agent-models.ts";
 import type { Tracer } from "../telemetry/tracer.ts";
-import { openAgents, type OpenedAgents } from "./agents.ts";
+import { openAgents, type OpenedAgents, originOf } from "./agents.ts";
+import { conversationsOfClients, openConversations, reused } from "./conversations.ts";
 import type { HostContext } from "./context.ts";
 import type { AskedPerson } from "./hub-toolbox.ts";
 
@@ -27,6 +28,8 @@ export interface ClientAgentsOptions {
   readonly clock: Clock;
   /** Removes the secrets of servers from a text. */
   redact(text: string): string;
+  /** The token of a client over HTTP, by its name; absent: no client has one. */
+  readonly tokenOf?: (principal: string) => string | undefined;
   /** Makes the spans of runs; undefined while none are made. */
   readonly tracer?: (() => Tracer | undefined) | undefined;
 }
@@ -95,6 +98,16 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     if (made?.manifest !== manifest) made = makeForManifest(manifest);
     return made;
   };
+  const openStore = reused(() => {
+    const warn = (text: string): void => log("warn", text);
+    return openConversations(options.manifest(), context, { mask: redactor.apply, warn });
+  });
+  const conversations = conversationsOfClients(
+    openStore,
+    context,
+    (name) => options.tokenOf?.(name),
+    log,
+  );
   const openFile = async (file: AgentFile, signal: AbortSignal): Promise<ClientAgent> => {
     let call: ToolCall | undefined;
     let hubTools = NO_TOOLS;
@@ -113,6 +126,7 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     try {
       return {
         agent: await agents.agent(undefined, signal),
+        from: originOf(options.manifest(), file),
         notes: agents.notes.map(redactForClients),
         toolboxFor(outer, tools) {
           call = outer;
@@ -132,12 +146,14 @@ export function openClientAgents(options: ClientAgentsOptions): ClientAgents {
     signal: AbortSignal,
   ): Promise<ClientAgent> => ({
     agent: await agents.agent(name, signal),
+    from: originOf(options.manifest()),
     notes: [],
     toolboxFor: (_, tools) => tools,
     close: () => Promise.resolve(),
   });
   return {
     redact: redactForClients,
+    conversations,
     async open(text, signal) {
       const { library, agents } = present();
       const found = await library.find(text);

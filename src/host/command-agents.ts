@@ -1,5 +1,7 @@
 import type { Agent } from "../agent/agent.ts";
 import { ownServerName } from "../agent/agent-file-toolbox.ts";
+import type { ConversationFile, ConversationHeader } from "../agent/conversation-file.ts";
+import { USER } from "../agent/conversation-store.ts";
 import { OpenQuestions } from "../agent/question-pauses.ts";
 import type { Toolbox } from "../agent/toolbox.ts";
 import { abortable, pause, systemClock } from "../base/clock.ts";
@@ -7,7 +9,8 @@ import { findHubAbove, type RunningHub } from "../control/running-hubs.ts";
 import type { ServerDocument } from "../control/schemas.ts";
 import type { AnswerElicitation } from "../frontend/hub-client.ts";
 import { AgentRedactor } from "./agent-models.ts";
-import { isEmptyManifest, openAgents, type OpenAgentsOptions } from "./agents.ts";
+import { isEmptyManifest, openAgents, type OpenAgentsOptions, originOf } from "./agents.ts";
+import { openConversations } from "./conversations.ts";
 import {
   type AskedPerson,
   countQuestions,
@@ -49,6 +52,14 @@ export interface CommandAgentsOptions extends Pick<
   readonly mode: string | undefined;
 }
 
+/** The conversations of this user. */
+export interface UserConversations {
+  /** A new one, whose file is made by its first entry. */
+  begin(header: Pick<ConversationHeader, "id" | "agent">): Promise<ConversationFile>;
+  /** @returns undefined if there is none with this id */
+  find(id: string): Promise<ConversationFile | undefined>;
+}
+
 /** The agents that a command runs for a person. */
 export interface CommandAgents {
   /** The running hub whose servers the agents use; undefined if the servers run in this process. */
@@ -65,6 +76,13 @@ export interface CommandAgents {
   serversOf(agent: Agent): Promise<readonly ServerDocument[]>;
   /** Narrows the tools of all agents to those of a mode. @throws {HubError} usage if there is no such mode */
   setMode(name: string): void;
+  /** The manifest or the file of the agents; see `ConversationHeader`. */
+  readonly from: string;
+  /**
+   * The conversations of this user. Secrets of the manifest, of the store and of the servers that run in this process
+   * are removed from what is written.
+   */
+  conversations(warn: (text: string) => void): Promise<UserConversations>;
 }
 
 /**
@@ -84,6 +102,7 @@ export async function withAgents<T>(
   const isAlone = isEmptyManifest(manifest) && !isHubNamed;
   let hub = isAlone ? undefined : await findHub();
   let opened: Promise<OpenedTools> | undefined;
+  let redactOwn = (text: string): string => text;
   // A tool of the hub that runs this command does not approve its calls.
   const openRunning = async (running: RunningHub): Promise<OpenedTools> => {
     const isInside = (await findHubAbove([running], context.env)) !== undefined;
@@ -94,6 +113,10 @@ export async function withAgents<T>(
     const opening =
       hub === undefined ? openOwnHub(manifest, context, log, person) : openRunning(hub);
     opened = opening;
+    void opening.then(
+      (tools) => (redactOwn = (text) => tools.redact(text)),
+      () => {},
+    );
     // If opening fails, the next turn of the conversation tries again.
     opening.catch(() => {
       if (opened === opening) opened = undefined;
@@ -142,6 +165,16 @@ export async function withAgents<T>(
     return await use({
       hub,
       setMode: (name) => agents.setMode(name),
+      from: originOf(manifest, file),
+      async conversations(warn) {
+        const mask = (text: string): string => agents.redact(redactOwn(text));
+        const store = await openConversations(manifest, context, { mask, warn });
+        const from = originOf(manifest, file);
+        return {
+          begin: (header) => store.begin(USER, { ...header, from, created: Date.now() }),
+          find: (id) => store.find(USER, id),
+        };
+      },
       servers: async () => [...(await (await open()).servers()), ...(await agents.ownServers())],
       async serversOf(agent) {
         if (!agent.usesTools) return [];

@@ -1,3 +1,5 @@
+import type { ConversationStore } from "../agent/conversation-store.ts";
+import type { AgentRedactor } from "./agent-models.ts";
 import { systemClock } from "../base/clock.ts";
 import type { HubAgents } from "../control/agents-api.ts";
 import type { AgentDocument } from "../control/schemas.ts";
@@ -30,6 +32,14 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
     if (!loaded.ok) throw manifestError(loaded.problems);
     return loaded.manifest;
   };
+  let redactor: AgentRedactor | undefined;
+  let store: (() => Promise<ConversationStore>) | undefined;
+  let from: (() => Promise<string>) | undefined;
+  /** Removes the secrets of servers, and the keys of the models of all conversations. */
+  const openRedactor = async (): Promise<AgentRedactor> => {
+    const { AgentRedactor: Loaded } = await import("./agent-models.ts");
+    return (redactor ??= new Loaded((text) => options.redact(text)));
+  };
   return {
     async list(): Promise<readonly AgentDocument[]> {
       const { describeAgents } = await import("./agent-documents.ts");
@@ -38,10 +48,10 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
     },
     async open(name, { model, mode }) {
       const manifest = await load();
-      const [{ openAgents }, { AgentRedactor }, { connectInside }, { OpenQuestions }] =
+      const [{ openAgents, originOf }, redactorOfAll, { connectInside }, { OpenQuestions }] =
         await Promise.all([
           import("./agents.ts"),
-          import("./agent-models.ts"),
+          openRedactor(),
           import("./hub-toolbox.ts"),
           import("../agent/question-pauses.ts"),
         ]);
@@ -52,7 +62,7 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         manifest,
         toolbox,
         person: { elicit: undefined, questions },
-        redactor: new AgentRedactor((text) => options.redact(text)),
+        redactor: redactorOfAll,
         clock: systemClock,
         context,
         log,
@@ -64,11 +74,41 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         if (mode !== undefined) await setMode(mode);
         const agent = await agents.agent(name, signal, model);
         const { notes } = agents;
-        return { agent, notes, client: id, mode, setMode, close: () => client.close() };
+        const origin = originOf(manifest);
+        return {
+          agent,
+          notes,
+          client: id,
+          mode,
+          from: origin,
+          setMode,
+          close: () => client.close(),
+        };
       } catch (error) {
         await client.close();
         throw error;
       }
+    },
+    async conversations() {
+      if (store === undefined) {
+        const [{ openConversations, reused }, { apply: mask }] = await Promise.all([
+          import("./conversations.ts"),
+          openRedactor(),
+        ]);
+        const warn = (text: string): void => log("warn", text);
+        store ??= reused(async () => openConversations(await load(), context, { mask, warn }));
+      }
+      return store();
+    },
+    async from() {
+      if (from === undefined) {
+        const [{ reused }, { originOf }] = await Promise.all([
+          import("./conversations.ts"),
+          import("./agents.ts"),
+        ]);
+        from ??= reused(async () => originOf(await load()));
+      }
+      return from();
     },
   };
 }

@@ -12,6 +12,7 @@ import { loadManifest } from "../manifest/load.ts";
 import type { OperationContext } from "../operations/context.ts";
 import { loadOptions } from "../operations/load-manifest.ts";
 import { manifestToEdit } from "../operations/manifest-file.ts";
+import { PARENT_VARIABLE } from "../process/parent-process.ts";
 import { type StartedProcess, startProcess } from "../process/started-process.ts";
 
 /** How long a hub may take until it can be reached, in ms. */
@@ -36,8 +37,8 @@ export class HubStarter {
   }
 
   /**
-   * Starts a hub with the manifests of the user; without one, makes one that has no servers. Settles when it can be reached. Several calls at the same time start
-   * one hub.
+   * Starts a hub with the manifests of the user; without one, makes one that has no servers. Settles when it can be
+   * reached. Several calls at the same time start one hub.
    * @throws {HubError} usage if it ends again; timeout if it cannot be reached in time
    */
   start(): Promise<void> {
@@ -55,9 +56,13 @@ export class HubStarter {
     const child = await startProcess({
       file,
       args: [...firstArgs, "serve", "--http", String(port), "--token", "auto"],
-      env: Object.fromEntries(
-        Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined),
-      ),
+      env: {
+        ...Object.fromEntries(
+          Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined),
+        ),
+        // A dashboard that is killed cannot end the hub.
+        [PARENT_VARIABLE]: String(process.pid),
+      },
       cwd,
       isDetached: false,
       stderr: "pipe",

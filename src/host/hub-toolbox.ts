@@ -18,6 +18,8 @@ import { readOpenedHub } from "./opened-hub-reader.ts";
 export interface OpenedTools {
   readonly toolbox: Toolbox;
   servers(): Promise<readonly ServerDocument[]>;
+  /** Removes from a text the secrets that were resolved for servers so far; a running hub does not tell its own. */
+  redact(text: string): string;
   close(): Promise<void>;
 }
 
@@ -46,10 +48,15 @@ export function openFileTools(
   readonly toolbox: Toolbox | undefined;
   /** The servers; none before an agent has needed their tools. */
   servers(): Promise<readonly ServerDocument[]>;
+  redact(text: string): string;
   close(): Promise<void>;
 } {
   if (servers.length === 0) {
-    const none = { servers: () => Promise.resolve([]), close: () => Promise.resolve() };
+    const none = {
+      servers: () => Promise.resolve([]),
+      redact: (text: string) => text,
+      close: () => Promise.resolve(),
+    };
     return { toolbox: undefined, ...none };
   }
   const manifest: Manifest = {
@@ -61,7 +68,12 @@ export function openFileTools(
     sources: [],
   };
   let opened: Promise<OpenedTools> | undefined;
-  const open = (): Promise<OpenedTools> => (opened ??= openOwnHub(manifest, context, log, person));
+  let redact = (text: string): string => text;
+  const open = (): Promise<OpenedTools> =>
+    (opened ??= openOwnHub(manifest, context, log, person).then((tools) => {
+      redact = (text) => tools.redact(text);
+      return tools;
+    }));
   return {
     toolbox: {
       tools: async (run) => (await abortable(open(), run)).toolbox.tools(run),
@@ -69,6 +81,7 @@ export function openFileTools(
         (await abortable(open(), options.signal)).toolbox.call(name, args, options),
     },
     servers: async () => (await opened)?.servers() ?? [],
+    redact: (text) => redact(text),
     async close() {
       await opened?.then(
         (tools) => tools.close(),
@@ -94,6 +107,7 @@ export async function openRunningHub(
   return {
     toolbox: new McpToolbox(client, origins),
     servers: async () => (await ask("GET /servers")).value.servers,
+    redact: (text) => text,
     close: () => client.close(),
   };
 }
@@ -116,6 +130,7 @@ export async function openOwnHub(
     return {
       toolbox,
       servers: () => readOpenedHub(opened, context).servers(),
+      redact: opened.redact,
       async close() {
         await client.close();
         await close();

@@ -11,7 +11,7 @@ import type { HttpSettings, RunningHttpServer, ServedHub } from "../frontend/htt
 import { StdioServerTransport } from "../frontend/stdio.ts";
 import type { Exposure } from "../manifest/exposures.ts";
 import { type Manifest, messageLimit } from "../manifest/manifest.ts";
-import { untilParentGone } from "../process/parent-process.ts";
+import { PARENT_VARIABLE, untilParentGone } from "../process/parent-process.ts";
 import { describeModeFault } from "../manifest/modes.ts";
 import type { ManifestWatcher } from "../manifest/watch.ts";
 import { type HttpAddress, withManifestToken } from "./http-address.ts";
@@ -133,6 +133,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     log("warn", NO_TOKEN_WARNING);
   if (options.dashboard) requireDashboardAddress(address, loaded.manifest);
   const recording = await openRequestedRecording(options, address);
+  let holders = clients;
   let shared: SharedHub | undefined;
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(options.logLevel),
@@ -158,7 +159,12 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     }),
     openAgents: async (agentOptions) => {
       const { openClientAgents } = await import("./client-agents.ts");
-      return openClientAgents(agentOptions);
+      const { DEFAULT_PRINCIPAL } = await import("../frontend/http/principals.ts");
+      const tokenOf = (name: string): string | undefined =>
+        name === DEFAULT_PRINCIPAL
+          ? address?.token
+          : holders?.find((holder) => holder.name === name)?.token;
+      return openClientAgents({ ...agentOptions, tokenOf });
     },
     choose: (manifest) => {
       checkServerNames(
@@ -200,7 +206,8 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       accepted.then(ended("the client on stdio has left")),
       untilParentGone().then(ended("its parent process has ended")),
     );
-  }
+  } else if (context.env[PARENT_VARIABLE] === String(process.ppid))
+    endings.push(untilParentGone().then(ended("the dashboard that has started it has ended")));
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
   const isWatching = Promise.withResolvers<void>();
@@ -228,6 +235,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       return () => {
         shared?.setManifest(manifest);
         httpServer?.setClients(next);
+        holders = next;
         hub.setRefusedClients(refused);
       };
     };

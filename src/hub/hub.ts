@@ -1,3 +1,4 @@
+import { nameAndIdOfClient } from "../base/client-name.ts";
 import { Approvals } from "../approval/approvals.ts";
 import { Alerts, type RefusedClient } from "../base/alerts.ts";
 import { type Clock, settlesWithin, systemClock, wallNow } from "../base/clock.ts";
@@ -460,11 +461,18 @@ export class Hub {
    * @throws {HubError} usage
    */
   setClientMode(client: string, mode: string | undefined): void {
-    const principal = this.#clients.status.find(({ id }) => id === client)?.principal;
+    const names = this.#namesOfClient(client);
+    const { principal } = names;
     const from = this.#modes.chosenFor(client, principal);
     this.#modes.chooseFor(client, mode);
     const to = this.#modes.chosenFor(client, principal);
-    if (from !== to) this.#modeChanged({ client, from, to });
+    if (from !== to) this.#modeChanged({ client, ...names, from, to });
+  }
+
+  /** The names of a connected client. @param client its id */
+  #namesOfClient(client: string): { readonly name?: string; readonly principal?: string } {
+    const { name, principal } = this.#clients.status.find(({ id }) => id === client) ?? {};
+    return { ...(name !== undefined && { name }), ...(principal !== undefined && { principal }) };
   }
 
   #modeChanged(event: Omit<ModeEvent, "kind">): void {
@@ -492,12 +500,16 @@ export class Hub {
     const from = this.#modes.current;
     const undone = this.#modes.replace(modes, mode);
     for (const choice of undone) {
-      const who = choice.client === undefined ? "All clients" : `Client ${choice.client}`;
+      const names = choice.client === undefined ? {} : this.#namesOfClient(choice.client);
+      const who =
+        choice.client === undefined
+          ? "All clients"
+          : `Client ${nameAndIdOfClient({ id: choice.client, ...names })}`;
       const text = `${who} had mode "${choice.mode}", which the manifest does not have any more: now it is "${this.#modes.current}".`;
       bus.emit({ kind: "log", level: "warn", source: "hub", text });
       if (choice.client !== undefined) {
         const { client, mode: former } = choice;
-        bus.emit({ kind: "mode", client, from: former, to: this.#modes.current });
+        bus.emit({ kind: "mode", client, ...names, from: former, to: this.#modes.current });
       }
     }
     const to = this.#modes.current;

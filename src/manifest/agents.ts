@@ -123,6 +123,11 @@ export interface AgentSpec {
   readonly timeout: number;
   /** Which of the agent's calls need approval; undefined: as `[defaults] agentApproval` says. */
   readonly approval?: "auto" | "always" | "never" | undefined;
+  /**
+   * Whether conversations with the agent are kept; undefined: those of the user's terminal and page are, those of clients
+   * are not.
+   */
+  readonly persist?: boolean | undefined;
 }
 
 /** An agent whose table has problems. Only this agent and agents that use it are affected. */

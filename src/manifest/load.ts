@@ -220,15 +220,21 @@ function readDocument(document: Document & { readonly ok: true }): FileConfig {
 
 /**
  * The settings of `hub` that count only in files that are the user's own: those of the user's config folder, and those
- * that the user names. A folder does not decide which processes of this user share servers.
+ * that the user names. A folder does not decide which processes of this user share servers, and what is kept for them.
  */
-const USER_SETTINGS = ["shared", "linger"] as const;
+const USER_SETTINGS = ["shared", "linger", "conversationDays", "conversationSize"] as const;
 
 /** The content of a file of the working directory, without the settings that only the user's own files may have. */
 function withoutUserSettings(config: FileConfig): FileConfig {
   const ignored = USER_SETTINGS.filter((key) => config.hub[key] !== undefined);
   if (ignored.length === 0) return config;
-  const { shared: _, linger: __, ...hub } = config.hub;
+  const {
+    shared: _,
+    linger: __,
+    conversationDays: ___,
+    conversationSize: ____,
+    ...hub
+  } = config.hub;
   const notes = ignored.map((key) => ({
     path: ["hub", key],
     text: `hub.${key} is ignored: it counts only in your own manifest`,

@@ -52,7 +52,8 @@ export interface RemoteSettings {
  * The settings of the hub. `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a
  * name in characters, including the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for
  * slow servers; `parallelStarts` is how many servers may start at a time; `shared` is whether clients on stdio share one
- * hub, which ends `linger` (ms) after its last client; `mode` is the name of the default mode of
+ * hub, which ends `linger` (ms) after its last client; `conversationDays` and `conversationSize` (bytes) are how long and
+ * how much of conversations with agents is kept; `mode` is the name of the default mode of
  * clients; `expose` is the default exposure of clients, and `exposeBudget` (tokens) the limit of `direct` under `auto`.
  */
 export type HubSettings = Required<HubInput>;
@@ -386,6 +387,8 @@ export const HUB_DEFAULTS: HubSettings = {
   evictSessions: false,
   shared: false,
   linger: 600_000,
+  conversationDays: 90,
+  conversationSize: 256 * 1024 * 1024,
   mode: FULL_MODE,
   expose: "direct",
   exposeBudget: 10_000,

@@ -252,6 +252,8 @@ const exposure = v.picklist(EXPOSURES, `"direct", "search", "select" or "auto"`)
 
 const BUDGET = "a whole number of tokens, 0 to 100000000";
 
+const CONVERSATION_DAYS = "a whole number of days from 1 to 36500";
+
 export const hubSchema = once(() =>
   table({
     name: optionalKey(nonEmptyText, {
@@ -337,6 +339,28 @@ export const hubSchema = once(() =>
       description:
         "How long the shared hub goes on running after its last client has left. Counts only in the user's own manifest.",
       examples: ["10m", "1h", 0],
+    }),
+    conversationDays: optionalKey(
+      v.pipe(
+        v.number(CONVERSATION_DAYS),
+        v.integer(CONVERSATION_DAYS),
+        v.minValue(1, CONVERSATION_DAYS),
+        v.maxValue(36_500, CONVERSATION_DAYS),
+      ),
+      {
+        title: "Age of conversations",
+        shown: true,
+        description:
+          "How many days a conversation with an agent is kept after its last message. Counts only in the user's own manifest.",
+        examples: [90, 7],
+      },
+    ),
+    conversationSize: optionalKey(size, {
+      title: "Size of conversations",
+      shown: true,
+      description:
+        "How large all conversations together may be that are kept; the oldest are forgotten. Counts only in the user's own manifest.",
+      examples: ["256MiB", "50MB"],
     }),
     mode: optionalKey(nonEmptyText, {
       title: "Mode",
@@ -1365,6 +1389,13 @@ export const agentSchema = once(() =>
         'Which calls a person has to allow first. "auto": those of tools that are not known to be read-only. "always": all. "never": none. Settings of a tool take precedence.',
       default: "auto",
       examples: ["always"],
+    }),
+    persist: optionalKey(flag, {
+      title: "Keep conversations",
+      shown: true,
+      description:
+        "Whether conversations with the agent are kept in the state folder. By default those of toolmux chat and of the dashboard. true: also those of clients over HTTP that have a token. false: none.",
+      examples: [true, false],
     }),
   }),
 );

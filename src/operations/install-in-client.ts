@@ -225,9 +225,12 @@ function differenceOf(
   const line = before.slice(0, start).split("\n").length;
   // If servers are removed, the changed text may contain parts of their entries, so only toolmux's key is shown.
   const added = removed.length > 0 ? `"${TOOLMUX_KEY}"` : after.slice(start, after.length - end);
-  // Leaves out blank lines, and lines that start with a comma. The comma only separates toolmux's entry from the entry
-  // before it.
-  const lines = added.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
+  // Leaves out blank lines, and the comma that only separates toolmux's entry from the entry before it, with what
+  // follows it on a line of that entry.
+  const lines = added
+    .split(/\r?\n/)
+    .map((text) => (text.includes(`"${TOOLMUX_KEY}"`) ? text.replace(/^\s*,\s*/, "") : text))
+    .filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return { line, removed, added: lines };
 }
 

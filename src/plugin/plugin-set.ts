@@ -31,7 +31,7 @@ import {
 import type { HubAccess } from "./host.ts";
 import { openPluginServer } from "./provided-servers.ts";
 import type { PluginInstance, PluginStatus } from "./instance.ts";
-import type { Answer, ClientInfo, ResolveSecret, ToolInfo } from "./plugin.ts";
+import type { Answer, ClientInfo, KeptCall, ResolveSecret, ToolInfo } from "./plugin.ts";
 import { ListingRewriter, toTool } from "./listing-rewriter.ts";
 import { buildCallChain, type ChainedCall } from "./handler-chain.ts";
 
@@ -205,6 +205,28 @@ export class PluginSet {
       }
     };
     return answer();
+  }
+
+  /**
+   * What the first plugin that has kept something of an ended call has kept of it, and the plugin's name; undefined if
+   * none has. A plugin that fails has kept nothing.
+   */
+  async findKept(call: number): Promise<(KeptCall & { readonly by: string }) | undefined> {
+    for (const member of this.plugins) {
+      if (member.hooks.kept === undefined) continue;
+      let found: unknown;
+      const search = async (): Promise<void> => {
+        try {
+          found = await member.hooks.kept?.(call);
+        } catch (error) {
+          member.logFailure(error);
+        }
+      };
+      await settlesWithin(MAX_SEARCH_TIME, search());
+      if (typeof found === "object" && found !== null)
+        return { ...keptCallOf(found), by: member.name };
+    }
+    return undefined;
   }
 
   /** Disposes all plugins after their calls and servers have ended, or after `timeout` ms. Never rejects. */
@@ -411,4 +433,17 @@ async function resolveSecret(
   }
   if (typeof value === "string") return value;
   throw new HubError("valueMissing", "the plugin returned a value that is not a string");
+}
+
+/** Time limit, in ms, for a plugin's search for what it has kept of a call. */
+const MAX_SEARCH_TIME = 10_000;
+
+/** The members that a kept call has by its type: a plugin may return anything. */
+function keptCallOf({ arguments: args, argumentsSize, result, resultSize }: KeptCall): KeptCall {
+  return {
+    ...(typeof args === "string" && { arguments: args }),
+    ...(Number.isSafeInteger(argumentsSize) && { argumentsSize }),
+    ...(typeof result === "string" && { result }),
+    ...(Number.isSafeInteger(resultSize) && { resultSize }),
+  };
 }

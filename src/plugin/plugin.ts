@@ -93,8 +93,25 @@ export interface Parts {
   readonly servers?: Readonly<Record<string, OpenServer | PluginServer>>;
   /** A web application, such as hono's, that the hub's HTTP server serves under `/plugins/<name>/`. */
   readonly routes?: { fetch(request: Request): Response | Promise<Response> };
+  /**
+   * What the plugin has kept of a call that has ended; undefined if it has nothing of it. Called when a person opens
+   * the call in the dashboard.
+   * @param call the call's number in this hub, as in `ToolCall`
+   */
+  kept?(call: number): Promise<KeptCall | undefined>;
   /** Called once when the plugin is disposed: after its last call has ended, or after a time limit. */
   dispose?(): void | Promise<void>;
+}
+
+/**
+ * What a plugin has kept of a call that has ended: JSON texts, without the values that its settings hide.
+ * `argumentsSize`, `resultSize`: the size in bytes of a text that was too long to be kept.
+ */
+export interface KeptCall {
+  readonly arguments?: string;
+  readonly argumentsSize?: number;
+  readonly result?: string;
+  readonly resultSize?: number;
 }
 
 /** Makes the transport to a server of the plugin; called at each start of the server. */

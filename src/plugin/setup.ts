@@ -167,7 +167,13 @@ function setupProblem(member: PluginInstance, fault: string): Problem {
   return problemOfPlugin(member, `plugin "${member.name}" failed in its setup: ${fault}`);
 }
 
-const FUNCTION_HOOKS = ["list", "call", "event", "dispose"] as const satisfies (keyof Parts)[];
+const FUNCTION_HOOKS = [
+  "list",
+  "call",
+  "event",
+  "kept",
+  "dispose",
+] as const satisfies (keyof Parts)[];
 const TABLE_HOOKS = ["secrets", "servers"] as const satisfies (keyof Parts)[];
 
 /** Describes what is invalid in the value that a plugin's `setup` returned; undefined if it is valid. */

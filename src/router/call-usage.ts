@@ -121,7 +121,7 @@ export const OTHER_TOOLS = { server: "", tool: "other" } as const;
 const MINUTE = 60_000;
 const DAY = 24 * 60 * MINUTE;
 /** The length of the periods from which windows of more than an hour are made. */
-const BLOCK = 10 * MINUTE;
+const BLOCK = 30 * MINUTE;
 const LONG_WINDOW = 60 * MINUTE;
 
 /** The columns of a tally: the counts of one tool in one period. The histogram of durations begins at `HISTOGRAM`. */
@@ -160,7 +160,7 @@ function clearTally(tally: Tally): void {
   tally[MIN] = MAX_UINT32;
 }
 
-/** A tool, with its counts in the latest minute and the latest 10 minutes in which it was called. */
+/** A tool, with its counts in the latest minute and the latest 30 minutes in which it was called. */
 interface CountedTool {
   readonly index: number;
   minute: number;
@@ -188,7 +188,7 @@ export class CallUsage {
   readonly #names: { readonly server: string; readonly tool: string }[] = [];
   readonly #tools: CountedTool[] = [];
   readonly #toolsByName = new Map<string, Map<string, CountedTool>>();
-  /** The counts of the minutes and of the blocks of 10 minutes that are over. */
+  /** The counts of the minutes and of the blocks of 30 minutes that are over. */
   readonly #minutes = new TallyLog();
   readonly #blocks = new TallyLog();
 
@@ -256,7 +256,7 @@ export class CallUsage {
 
   /**
    * Counts of each tool's calls in the last `window` ms, at most 24 h, divided into `points` parts. The window begins
-   * with a whole minute; if it is longer than an hour and has no part shorter than 10 minutes, with whole 10 minutes.
+   * with a whole minute; if it is longer than an hour and has no part shorter than 30 minutes, with whole 30 minutes.
    * @param limit maximum number of tools, at least 2; the tools with the fewest calls are counted together beyond it
    */
   usage(window: number, points: number, limit = Infinity): Usage {
@@ -379,8 +379,13 @@ function durationOf(bin: number): number {
   return (2 * low * GROWTH) / (1 + GROWTH);
 }
 
-/** Number of words at the start of a record: its length, tool and period. */
+/**
+ * Number of words at the start of a record: its length with a bit for each column before the histogram that is not 0,
+ * its tool, and its period.
+ */
 const HEAD = 3;
+/** The length of a record is in the lowest bits: it has a word for each of the columns and some for each bin. */
+const LENGTH_BITS = 16;
 /** Words per log: the first size, and the maximum (512 KiB). Powers of 2. */
 const FIRST_WORDS = 1 << 10;
 const MAX_WORDS = 1 << 17;
@@ -389,8 +394,9 @@ const BIN_BITS = 8;
 const MAX_IN_WORD = 2 ** (32 - BIN_BITS) - 1;
 
 /**
- * The tallies of periods that are over, in a ring buffer: the oldest are overwritten. A tally is kept as its columns
- * before the histogram, and one word for each bin that is not empty, which is about 70 bytes for most.
+ * The tallies of periods that are over, in a ring buffer: the oldest are overwritten. A tally is kept as one
+ * word for each column and each bin that is not empty: 32 bytes for a call, about 70 for many. So a day takes less than
+ * 4 kB for a tool.
  */
 class TallyLog {
   #words = new Uint32Array(FIRST_WORDS);
@@ -399,17 +405,24 @@ class TallyLog {
   #end = 0;
 
   append(tool: number, period: number, tally: Tally): void {
-    let length = HEAD + HISTOGRAM;
+    let length = HEAD;
+    let columns = 0;
+    for (let column = 0; column < HISTOGRAM; column++) {
+      if (tally[column] === 0) continue;
+      length++;
+      columns |= 1 << column;
+    }
     for (let bin = 0; bin < BINS; bin++)
       length += Math.ceil((tally[HISTOGRAM + bin] ?? 0) / MAX_IN_WORD);
     while (this.#end + length - this.#start > this.#words.length) {
       if (this.#words.length < MAX_WORDS) this.#grow();
-      else this.#start += this.#at(this.#start);
+      else this.#start += this.#lengthAt(this.#start);
     }
-    this.#push(length);
+    this.#push(length | (columns << LENGTH_BITS));
     this.#push(tool);
     this.#push(period);
-    for (let column = 0; column < HISTOGRAM; column++) this.#push(tally[column] ?? 0);
+    for (let column = 0; column < HISTOGRAM; column++)
+      if (tally[column] !== 0) this.#push(tally[column] ?? 0);
     for (let bin = 0; bin < BINS; bin++) {
       for (let rest = tally[HISTOGRAM + bin] ?? 0; rest > 0; rest -= MAX_IN_WORD)
         this.#push(Math.min(rest, MAX_IN_WORD) * 2 ** BIN_BITS + bin);
@@ -418,17 +431,22 @@ class TallyLog {
 
   /** Adds each tally to the counter for its tool and period, if there is one. */
   read(counterOf: (tool: number, period: number) => Counter | undefined): void {
-    for (let at = this.#start; at < this.#end; at += this.#at(at)) {
+    for (let at = this.#start; at < this.#end; at += this.#lengthAt(at)) {
       const counter = counterOf(this.#at(at + 1), this.#at(at + 2));
       if (counter === undefined) continue;
+      const columns = this.#at(at) >>> LENGTH_BITS;
+      let cell = at + HEAD;
       for (let column = 0; column < HISTOGRAM; column++)
-        counter.addTo(column, this.#at(at + HEAD + column));
-      const end = at + this.#at(at);
-      for (let cell = at + HEAD + HISTOGRAM; cell < end; cell++) {
+        counter.addTo(column, (columns & (1 << column)) === 0 ? 0 : this.#at(cell++));
+      for (const end = at + this.#lengthAt(at); cell < end; cell++) {
         const word = this.#at(cell);
         counter.addTo(HISTOGRAM + (word & (2 ** BIN_BITS - 1)), word >>> BIN_BITS);
       }
     }
+  }
+
+  #lengthAt(position: number): number {
+    return this.#at(position) & (2 ** LENGTH_BITS - 1);
   }
 
   #at(position: number): number {

@@ -161,10 +161,13 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
     case "client":
       return recordOfClient(event, time);
     case "mode": {
-      const { client, from, to } = event;
-      const who = client === undefined ? "clients" : `client ${client}`;
+      const { client, name, principal, from, to } = event;
+      const who =
+        client === undefined
+          ? "clients"
+          : `client ${nameAndIdOfClient({ id: client, name, principal })}`;
       const text = `mode of ${who}: "${to}" instead of "${from}"`;
-      return makeLogRecord("info", text, { time, client, from, to });
+      return makeLogRecord("info", text, { time, client, name, principal, from, to });
     }
     case "limit": {
       const { kind: _, text, ...fields } = event;

@@ -175,6 +175,131 @@ describe("the tools of the server agents", () => {
   });
 });
 
+describe("the history of a session", () => {
+  it("has every message, also when the model gets only the last ones, and says where its window begins", async () => {
+    const { client, model } = await open();
+    model.contextTokens = 3000;
+    model.usage = {};
+    const agent_session_id = await openSession(client);
+    for (let at = 0; at < 7; at++) await say(client, agent_session_id, `lines ${300 + at}`);
+    const { value } = await callAgents(client, "get_agent_session_history", { agent_session_id });
+    assert.equal(value["total"], 14);
+    const messages = value["messages"] as Record<string, unknown>[];
+    assert.equal(messages.length, 14);
+    assert.deepEqual([messages[0]?.["number"], messages[0]?.["content"]], [1, "lines 300"]);
+    const start = Number(value["window_start"]);
+    assert.ok(start > 1);
+    assert.deepEqual(
+      messages.map((message) => message["left_out"] === true),
+      messages.map((_, at) => at + 1 < start),
+    );
+    const notes = messages.filter(({ note }) => note !== undefined);
+    assert.deepEqual(
+      notes.map(({ number }) => number),
+      [start],
+    );
+    const info = await callAgents(client, "get_agent_session_info", { agent_session_id });
+    assert.equal(info.value["message_count"], 14);
+    // Pages go backwards from any number.
+    const page = { agent_session_id, limit: 3, before: 5 };
+    const earlier = await callAgents(client, "get_agent_session_history", page);
+    assert.deepEqual(
+      (earlier.value["messages"] as Record<string, unknown>[]).map(({ number }) => number),
+      [2, 3, 4],
+    );
+  });
+
+  it("has calls, and results with their size; answers have results without secrets beside it", async () => {
+    const servers = { s: new ScriptedServer("t") };
+    servers.s.onCall = () =>
+      `"result":{"content":[{"type":"text","text":"hunter2 ${"x".repeat(100)}"}]}`;
+    const agents = { worker: { resultLimit: 50 } };
+    const { client } = await open(servers, { agents });
+    const agent_session_id = await openSession(client);
+    const { value: answer } = await say(client, agent_session_id, "call s__t");
+    const { value } = await callAgents(client, "get_agent_session_history", { agent_session_id });
+    const messages = value["messages"] as Record<string, unknown>[];
+    const [, asked, result] = messages;
+    const [call] = asked?.["tool_calls"] as Record<string, unknown>[];
+    assert.deepEqual([call?.["name"], call?.["arguments"]], ["s__t", "{}"]);
+    assert.match(
+      String(result?.["content"]),
+      /\[cut: the result has \d+ B, of which 50 B are shown\]/,
+    );
+    const events = answer["events"] as Record<string, unknown>[];
+    const response = events.find(({ type }) => type === "tool_response");
+    assert.match(String(response?.["result"]), /^\*\*\* x{100}$/);
+    assert.equal(response?.["size"], result?.["size"]);
+  });
+});
+
+describe("an agent that calls another one as a tool", () => {
+  const agents = { worker: { allowAgents: true }, other: {} };
+  const task = (message: string): string =>
+    `call agents__invoke_agent ${JSON.stringify({ agent: "other", message })}`;
+
+  it("shows as a tree in the events of the answer, and what it does is told on the way", async () => {
+    const { client } = await open({ s: new ScriptedServer("t") }, { agents });
+    const agent_session_id = await openSession(client);
+    const args = { agent_session_id, message: task("call s__t") };
+    const { value } = await callAgents(client, "send_message", args, {
+      _meta: { progressToken: "p" },
+    });
+    const events = value["events"] as Record<string, unknown>[];
+    const begun = events.find(({ type }) => type === "agent_started");
+    assert.deepEqual([begun?.["agent"], begun?.["how"]], ["other", "call"]);
+    const inside = events.filter(({ run }) => run === begun?.["run_id"]);
+    assert.deepEqual(
+      inside.map(({ type }) => type),
+      ["thinking", "tool_call", "tool_response", "agent_message"],
+    );
+    const ended = events.find(({ type }) => type === "agent_ended");
+    assert.deepEqual([ended?.["success"], ended?.["tool_calls"]], [true, 1]);
+    const metadata = value["metadata"] as Record<string, unknown>;
+    // Two turns of each agent, and one call of each.
+    assert.deepEqual([metadata["tool_calls"], metadata["tokens_used"]], [2, 60]);
+    const { value: history } = await callAgents(client, "get_agent_session_history", {
+      agent_session_id,
+    });
+    const messages = history["messages"] as Record<string, unknown>[];
+    const run = messages[2]?.["run"] as { agent: string; messages: { role: string }[] };
+    assert.equal(run.agent, "other");
+    assert.deepEqual(
+      run.messages.map(({ role }) => role),
+      ["user", "assistant", "tool", "assistant"],
+    );
+  });
+
+  it("gives it what is left of its limits: one that uses them up ends both", async () => {
+    for (const [options, spec, code] of [
+      [{ maxTokens: 40 }, {}, "tokenLimit"],
+      [{}, { maxToolCalls: 2 }, "toolCallLimit"],
+    ] as const) {
+      const servers = { s: new ScriptedServer("t") };
+      const all = { ...agents, worker: { ...agents.worker, ...spec } };
+      const { client } = await open(servers, { agents: all, options });
+      const agent_session_id = await openSession(client);
+      const args = { agent_session_id, message: task("call s__t {} times 2") };
+      const { text, code: shown } = await callAgents(client, "send_message", args);
+      assert.equal(shown, "limitReached", `${code} ${text}`);
+      assert.match(text, code === "tokenLimit" ? /has used 45 tokens/ : /has called tools/);
+    }
+  });
+
+  it("cancels it when its own run is cancelled", async () => {
+    const { client, model } = await open({}, { agents });
+    const session = await openSession(client);
+    const id = sendLater(client, session, task("hang"));
+    await untilActive(model, 1);
+    client.send(cancelOf(id));
+    await untilActive(model, 0);
+    const { value } = await callAgents(client, "get_agent_session_info", {
+      agent_session_id: session,
+    });
+    assert.equal(value["state"], "idle");
+  });
+});
+
 describe("a session of an agent", () => {
   for (const era of ["legacy", "modern"] as const) {
     it(`keeps the conversation until it is closed, for a client of the ${era} era`, async () => {

@@ -1,16 +1,31 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, it } from "node:test";
+import { clientPrincipal, ConversationStore } from "../../src/agent/conversation-store.ts";
+import { type Clock, systemClock } from "../../src/base/clock.ts";
+import type { AgentSpec } from "../../src/manifest/agents.ts";
 import { HttpServer, type HttpServerSettings } from "../../src/frontend/http/server.ts";
 import { ALL_SERVERS } from "../../src/upstream/profile.ts";
 import {
   type AgentHubSettings,
   type AgentResult,
   agentResultOf,
+  callAgents,
   setUpAgentHub,
 } from "../fixtures/agent-hub.ts";
 import { HttpTestClient } from "../fixtures/http-client.ts";
-import { callRequest, type Json } from "../fixtures/memory-hub.ts";
+import { memoryTransportPair } from "../../src/transport/memory.ts";
+import {
+  callRequest,
+  initialize,
+  INITIALIZE_REQUEST,
+  type Json,
+  Peer,
+} from "../fixtures/memory-hub.ts";
+import { VirtualClock } from "../fixtures/virtual-clock.ts";
 import { MODERN_VERSION, modernRequest } from "../fixtures/modern-requests.ts";
 
 const NOT_FOUND = "Agent session not found.";
@@ -31,8 +46,10 @@ async function messageOf(response: Response): Promise<Json> {
 async function open(
   server: Partial<HttpServerSettings>,
   options: AgentHubSettings["options"] = {},
+  spec: Partial<AgentSpec> = {},
+  clock: Clock = systemClock,
 ) {
-  const setup = await setUpAgentHub({}, { options });
+  const setup = await setUpAgentHub({}, { options, agents: { worker: spec }, clock });
   const settings = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024, ...server };
   const http = new HttpServer(setup.hub, settings);
   const modern = (token?: string): CallTool => {
@@ -142,4 +159,142 @@ describe("sessions of agents over HTTP", () => {
     const wrong = await modern()("send_message", { ...args, agent_session_id: `${session}A` });
     assert.equal(wrong.code, "sessionNotFound");
   });
+});
+
+describe("conversations of clients that are kept", () => {
+  /** Opens hubs, one after the other, that have the same state folder. */
+  async function inFolder(
+    work: (
+      openHub: (
+        spec?: Partial<AgentSpec>,
+        options?: object,
+        clock?: Clock,
+      ) => ReturnType<typeof open>,
+    ) => Promise<void>,
+  ): Promise<void> {
+    const stateFolder = await mkdtemp(join(tmpdir(), "kept-"));
+    const tokens = new Map([
+      ["a", "t1"],
+      ["b", "t2"],
+    ]);
+    const store = new ConversationStore({ stateFolder, mask: (text) => text, warn: assert.fail });
+    try {
+      await work(async (spec = { persist: true }, options = {}, clock = systemClock) => {
+        const clients = [...tokens].map(([name, token]) => holder(name, token));
+        const setup = await open({ clients, token: undefined }, options, spec, clock);
+        setup.team.kept = async (name) => {
+          const token = tokens.get(name);
+          if (token === undefined) return undefined;
+          return { store, principal: await clientPrincipal(stateFolder, name, token) };
+        };
+        return setup;
+      });
+    } finally {
+      await rm(stateFolder, { recursive: true, force: true });
+    }
+  }
+
+  it("go on in another hub for the same token, and are hidden from another one", () =>
+    inFolder(async (openHub) => {
+      const first = await openHub();
+      const session = await createWith(first.modern("t1"));
+      const args = { agent_session_id: session, message: "hi" };
+      assert.equal((await first.modern("t1")("send_message", args)).value["response"], "hi (1)");
+      const second = await openHub();
+      await assertHidden(second.modern("t2"), session);
+      const listed = (await second.modern("t1")("list_agent_sessions")).value["sessions"];
+      const [one] = listed as Record<string, unknown>[];
+      assert.deepEqual([one?.["agent_session_id"], one?.["state"]], [session, "closed"]);
+      assert.equal((await second.modern("t1")("send_message", args)).value["response"], "hi (2)");
+      const info = await second.modern("t1")("get_agent_session_info", {
+        agent_session_id: session,
+      });
+      assert.deepEqual([info.value["message_count"], info.value["tokens_used"]], [4, 30]);
+      // The agent is opened once, however many ask for the conversation at once.
+      const third = await openHub();
+      const asked = ["get_agent_session_info", "get_agent_session_history", "send_message"];
+      await Promise.all(asked.map((tool) => third.modern("t1")(tool, args)));
+      assert.equal(third.team.openCount, 1);
+    }));
+
+  it("are closed when they are not used for long, and not forgotten; closing one forgets it", () =>
+    inFolder(async (openHub) => {
+      const { modern, team, http } = await openHub({ persist: true });
+      const session = await createWith(modern("t1"));
+      const args = { agent_session_id: session, message: "hi" };
+      await modern("t1")("send_message", args);
+      // Without its token, the client has left.
+      http.setClients([holder("b", "t2")]);
+      assert.equal(team.openCount, 0);
+      http.setClients([holder("a", "t1"), holder("b", "t2")]);
+      assert.equal((await modern("t1")("send_message", args)).value["response"], "hi (2)");
+      const closed = await modern("t1")("close_agent_session", { agent_session_id: session });
+      assert.deepEqual(closed.value, { success: true });
+      await assertHidden(modern("t1"), session);
+    }));
+
+  it("are closed after sessionTimeout, and opened by their next use", () =>
+    inFolder(async (openHub) => {
+      const clock = new VirtualClock();
+      const { modern, team } = await openHub({ persist: true }, { sessionTimeout: 60_000 }, clock);
+      const session = await createWith(modern("t1"));
+      const args = { agent_session_id: session, message: "hi" };
+      await modern("t1")("send_message", args);
+      await clock.advanceAsync(61_000);
+      assert.equal(team.openCount, 0);
+      assert.equal((await modern("t1")("send_message", args)).value["response"], "hi (2)");
+      assert.equal(team.openCount, 1);
+    }));
+
+  it("are none of agents without persist, and none of agents that have it no more", () =>
+    inFolder(async (openHub) => {
+      const first = await openHub({});
+      const unkept = await createWith(first.modern("t1"));
+      const kept = await openHub();
+      const session = await createWith(kept.modern("t1"));
+      const again = await openHub({});
+      for (const agent_session_id of [unkept, session]) {
+        const info = await again.modern("t1")("get_agent_session_info", { agent_session_id });
+        assert.deepEqual([info.code, info.text], ["sessionNotFound", NOT_FOUND]);
+      }
+      assert.equal(again.team.openCount, 0);
+    }));
+
+  it("are none of clients without a token, whatever the agent says", () =>
+    inFolder(async (openHub) => {
+      const { hub, team } = await openHub();
+      team.kept = () => assert.fail("a client without a name was looked for");
+      const [ours, theirs] = memoryTransportPair();
+      void hub.accept(ours, new AbortController().signal, { kind: "stdio" });
+      const client = new Peer(theirs);
+      await initialize(client);
+      const { value } = await callAgents(client, "create_agent_session", { agent: "worker" });
+      assert.equal(value["kept"], undefined);
+      const { agent_session_id } = value;
+      const said = await callAgents(client, "send_message", { agent_session_id, message: "hi" });
+      assert.equal(said.value["response"], "hi (1)");
+    }));
+
+  it("go on for the next MCP session of the same token", () =>
+    inFolder(async (openHub) => {
+      const { http } = await openHub();
+      const connect = async (): Promise<CallTool> => {
+        const client = new HttpTestClient(http);
+        const headers = { Authorization: "Bearer t1" };
+        const opened = await client.post(INITIALIZE_REQUEST, headers);
+        client.sessionId = opened.headers.get("Mcp-Session-Id") ?? assert.fail("no session");
+        await opened.text();
+        return async (tool, args = {}) =>
+          agentResultOf(
+            await messageOf(await client.post(callRequest(1, `agents__${tool}`, args), headers)),
+          );
+      };
+      const session = await createWith(await connect());
+      const args = { agent_session_id: session, message: "hi" };
+      for (const at of [1, 2])
+        assert.equal(
+          (await (await connect())("send_message", args)).value["response"],
+          `hi (${at})`,
+        );
+    }));
 });

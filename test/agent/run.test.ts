@@ -534,7 +534,10 @@ describe("a run of an agent", () => {
       2,
     );
     const inner = events.filter((event) => "agent" in event && event.agent === "tester");
-    assert.equal(TYPES(inner), "usage toolCallStart toolExecuted textDelta usage");
+    assert.equal(
+      TYPES(inner),
+      "agentStarted usage toolCallStart toolExecuted textDelta usage agentEnded",
+    );
     const end = last(events);
     assert.deepEqual(end.type === "runComplete" && [end.toolCalls, end.usage.inputTokens], [2, 40]);
     assert.deepEqual(toolbox.calls[0]?.chain, { "toolmux/chain": ["main", "tester"] });

@@ -41,7 +41,8 @@ describe("a session with an agent", () => {
       [1, 3],
     );
     assert.equal(session.tokensUsed, 30);
-    session.history.clear();
+    await session.clear(signal);
+    assert.equal(session.transcript.messages.length, 0);
     await read(session.send("c", { signal }));
     assert.equal(model.requests.at(-1)?.messages.length, 1);
   });
@@ -84,7 +85,7 @@ describe("a session with an agent", () => {
     const session = new AgentSession(await setup.agent(), { id: "1", clock: setup.clock });
     await read(session.send("x", { signal }));
     assert.equal(session.agent.spec.name, "b");
-    session.transfer(await setup.agent());
+    await session.transfer(await setup.agent(), signal);
     assert.equal(session.agent.spec.name, "main");
   });
 

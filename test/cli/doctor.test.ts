@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmod, mkdir, rm, stat, utimes } from "node:fs/promises";
+import { chmod, mkdir, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { createServer as createWebServer } from "node:http";
 import { createServer, type Server } from "node:net";
 import { dirname, join } from "node:path";
@@ -316,6 +316,14 @@ const CASES: Readonly<Partial<Record<FindingCode, Prepare>>> = {
     const gone = [join(machine.folder.home, "gone/toolmux"), "daemon", "run"];
     const path = "home/.config/systemd/user/toolmux.service";
     await machine.folder.write(path, unitText("systemd", gone, ""));
+  },
+  TM607: async (machine) => {
+    await machine.write();
+    const origin = { from: "manifest x", manifest: "manifest x", maxAge: 1e12 };
+    const header = { format: 1, id: "a", agent: "notes", ...origin, created: 1 };
+    const path = join(machine.state, "conversations", "user", "a.jsonl");
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    await writeFile(path, `${JSON.stringify(header)}\n`, { mode: 0o600 });
   },
   TM604: async (machine) => {
     await machine.write();

@@ -131,6 +131,57 @@ describe("the control API for agents", () => {
       });
     }));
 
+  it("opens a conversation again that was closed, with approvals asked for again, and forgets it", () =>
+    withApi(async (setup) => {
+      prepare(setup);
+      setup.a.tools = ['{"name":"x","inputSchema":{"type":"object"}}'];
+      const watching = new AbortController();
+      const query = "kinds=approval&watch=approvals";
+      const watch = async (): Promise<void> => {
+        for await (const _ of setup.follow(query, watching.signal));
+      };
+      void watch().catch(() => {});
+      await eventually("the reader", () => setup.hub.approvals.watcherCount === 1);
+      const { document } = await setup.ask("POST", "/agents/main/runs", { message: "call it" });
+      const id = String(document["id"]);
+      const approve = async (decision: string): Promise<void> => {
+        const asked = await eventually("the question", async () => {
+          const { document: open } = await setup.ask("GET", "/approvals");
+          return (open["approvals"] as Json[])[0];
+        });
+        const answer = await setup.ask("POST", `/approvals/${String(asked["id"])}`, { decision });
+        assert.ok(answer.status < 300);
+      };
+      await approve("session");
+      const first = await eventsUntil(setup, id, "runComplete");
+      await setup.ask("POST", `/runs/${id}/message`, { message: "call it" });
+      const more = await eventsUntil(setup, id, "runComplete", first.at(-1)?.seq);
+      assert.equal(more.at(-1)?.["text"], "It said: hello");
+      await setup.ask("DELETE", `/runs/${id}`);
+      const listed = (await setup.ask("GET", "/conversations")).document["conversations"];
+      const [kept] = listed as Json[];
+      assert.deepEqual([kept?.["id"], kept?.["title"], kept?.["open"]], [id, "call it", false]);
+      const opened = await setup.ask("POST", `/conversations/${id}/open`);
+      assert.deepEqual([opened.document["id"], opened.document["state"]], [id, "idle"]);
+      const last = Number(opened.document["lastEvent"]);
+      await setup.ask("POST", `/runs/${id}/message`, { message: "call it" });
+      // What was allowed for the session is not allowed in the next one.
+      await approve("once");
+      const again = await eventsUntil(setup, id, "runComplete", last);
+      assert.equal(again.at(-1)?.["text"], "It said: hello");
+      await setup.ask("DELETE", `/conversations/${id}`);
+      assert.deepEqual((await setup.ask("GET", "/conversations")).document, { conversations: [] });
+      for (const [method, path] of [
+        ["POST", `/conversations/${id}/open`],
+        ["DELETE", `/conversations/${id}`],
+        ["GET", `/runs/${id}`],
+      ] as const) {
+        const refused = await setup.ask(method, path);
+        assert.equal((refused.document["error"] as Json)["code"], "notFound", path);
+      }
+      watching.abort();
+    }));
+
   it("lists agents with what keeps them from running, and refuses what is not there", () =>
     withApi(async (setup) => {
       prepare(setup);

@@ -10,6 +10,7 @@ import {
   listToolNames,
   serverStatusOf,
 } from "../fixtures/memory-hub.ts";
+import { MINUTES, USAGE_POINTS } from "../../src/dashboard/page/state.ts";
 import type { EventDocument } from "../../src/control/schemas.ts";
 import { connect, errorOf, eventually, type Json, test } from "./controlled-hub.ts";
 
@@ -351,6 +352,10 @@ describe("the control API", () => {
     fits("Tools", await get("/tools"));
     fits("Catalog", await get("/catalog"));
     fits("Activity", await get("/activity"));
+    fits("KeptCall", await get("/activity/1"));
+    // The windows that the page asks for.
+    for (const [window, points] of [...Object.entries(USAGE_POINTS), ["1h", MINUTES]])
+      fits("Usage", await get(`/usage?window=${window}&points=${points}`));
     fits("Usage", await get("/usage"));
     fits("Tool", await get("/tools/a__x"));
     fits("ClientApp", ((await get("/client-apps"))["clients"] as unknown[])[0]);
@@ -450,7 +455,7 @@ describe("the control API", () => {
       [400, "GET", "/log?limit=-1"],
       [400, "GET", "/events?after=x"],
       [400, "GET", "/events?kinds="],
-      [400, "GET", "/usage?points=31"],
+      [400, "GET", "/usage?points=61"],
       [400, "POST", "/servers/a/start?wait=99h"],
       [400, "POST", "/servers"],
       [400, "POST", "/servers", "\u0000"],

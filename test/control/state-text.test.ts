@@ -1,6 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { describeState, type DescribedState, isFailing } from "../../src/control/state-text.ts";
+import {
+  describeState,
+  type DescribedState,
+  isFailing,
+  wordOfState,
+} from "../../src/control/state-text.ts";
 
 const NOW = 1_000_000_000;
 const lastError = { code: "connectionLost", message: "no file", at: NOW - 60_000 };
@@ -11,6 +16,8 @@ describe("the state of a server in words", () => {
   it("says for how long and how often a server has failed, when its attempts have failed three times", () => {
     const often: DescribedState = { ...retried, failing };
     assert.ok(isFailing(often));
+    assert.equal(wordOfState({ ...retried, failing }), "failing");
+    assert.equal(wordOfState(retried), "reconnecting");
     assert.equal(
       describeState(often, NOW),
       "failing for 6 min, 13 attempts, next attempt in 27 s: no file",

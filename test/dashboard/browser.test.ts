@@ -30,7 +30,7 @@ const untilTrue = (what: string, find: () => boolean): Promise<unknown> =>
 
 /** How long each part of the load lasts, in s, and the longest task that a person does not notice, in ms. */
 const SECONDS = 1;
-const MAX_TASK = 100;
+const MAX_TASK = 50;
 
 const XSS = [
   `<img src=x onerror="window.hacked=1">`,
@@ -444,6 +444,21 @@ describe("the dashboard in a browser", () => {
       await page.waitFor(
         `document.querySelector(".changes .change").textContent.includes("connected")`,
       );
+      const later = points.map((point, at) => (at === 59 ? { calls: 7, failed: 2 } : point));
+      hub.documents["GET /usage"] = {
+        since: 0,
+        until: Date.now(),
+        step: 60_000,
+        tools: [{ points: later }],
+      };
+      const counted = { id: "client-1", name: "Cursor", canBeAsked: [], inFlight: 0, calls: 9 };
+      hub.documents["GET /clients"] = { clients: [counted] };
+      const call = { call: 1, server: "b", tool: "t", name: "t", startedAt: Date.now() };
+      hub.emit({ kind: "callFinished", outcome: "answered", duration: 1, ...call });
+      await page.waitFor(
+        `[...document.querySelectorAll(".tile .figure")].slice(0, 2).map((it) => it.textContent).join() === "7,2"`,
+      );
+      await page.waitFor(`document.body.textContent.includes("9 calls")`);
     });
   });
 
@@ -524,6 +539,15 @@ describe("the dashboard in a browser", () => {
       );
       const options = `[...document.querySelectorAll(".top select option")].map((it) => it.textContent)`;
       assert.deepEqual(await page.evaluate(options), ["All", "Cursor · 1", "HTTP :8700 · 77"]);
+      await show(page, "overview");
+      const listed = `[...document.querySelectorAll("[aria-labelledby=who] .list:last-child li")].map((it) => it.innerText.split(/\\n+/))`;
+      assert.deepEqual(await page.evaluate(listed), [
+        ["Cursor", "process 1, shown here", "Cursor"],
+        ["HTTP :8700", "process 77", "no client"],
+      ]);
+      await page.evaluate(readFileSync(AXE, "utf8"));
+      const violations = `axe.run({ resultTypes: ["violations"] }).then((all) => all.violations.map(({ id }) => id))`;
+      assert.deepEqual(await page.evaluate(violations), []);
       await show(page, "hubs");
       await page.waitFor(
         `document.querySelector("[data-hub='1']").textContent.includes("The only server does not work.")`,
@@ -1164,6 +1188,97 @@ describe("the dashboard in a browser", () => {
     });
   });
 
+  test("shows a team as a tree, results of tools, and goes on with earlier conversations or forgets them", async () => {
+    const kept = { agent: "one", created: 1, lastUsed: Date.now(), size: 10, open: false };
+    const hub = new PageHub({
+      "GET /agents": { agents: [{ name: "one", model: "m", usable: true }] },
+      "GET /runs": { runs: [runDocument("r")] },
+      "GET /conversations": {
+        conversations: [
+          { id: "r", title: "open", ...kept, open: true },
+          { id: "k", title: "earlier one", ...kept },
+        ],
+      },
+      "POST /conversations/k/open": runDocument("k"),
+      "DELETE /conversations/k": {},
+    });
+    const of = { run: "n", agent: "two" };
+    hub.runEvents["r"] = [
+      { type: "message", text: "go" },
+      { type: "runStarted", runId: "1", model: "m", agent: "one" },
+      toolCall("1", { toolName: "transfer_task" }),
+      {
+        type: "agentStarted",
+        runId: "n",
+        how: "task",
+        agent: "two",
+        toolCallId: "1",
+        task: "Test it.",
+      },
+      toolCall("2", of),
+      { type: "toolProgress", toolName: "t", toolCallId: "2", message: "half done", ...of },
+    ];
+    await withPage(browser(), hub, async (page) => {
+      await page.evaluate(`location.hash = "#/agents/run:r"`);
+      const team = `document.querySelector(".team")`;
+      await page.waitFor(
+        `${team}?.querySelector(".running-call")?.textContent.includes("half done")`,
+      );
+      assert.match(
+        String(await page.evaluate(`${team}.querySelector("summary").textContent`)),
+        /two Test it\./,
+      );
+      hub.emitRun("r", {
+        type: "toolExecuted",
+        toolName: "t",
+        toolCallId: "2",
+        success: true,
+        duration: 5,
+        size: 9,
+        result: "the result",
+        ...of,
+      });
+      hub.emitRun("r", { type: "textDelta", text: "inner answer", ...of });
+      const usage = { inputTokens: 1, outputTokens: 1 };
+      hub.emitRun("r", {
+        type: "agentEnded",
+        runId: "n",
+        how: "task",
+        agent: "two",
+        success: true,
+        duration: 9,
+        usage,
+        toolCalls: 1,
+      });
+      await page.waitFor(
+        `${team}.textContent.includes("the result") && ${team}.querySelector("summary").textContent.includes("1 call")`,
+      );
+      assert.equal(
+        await page.evaluate(`${team}.querySelector(".answer").textContent`),
+        "inner answer",
+      );
+      assert.equal(await page.evaluate(`document.querySelectorAll("[data-kept]").length`), 1);
+      // It is opened when it is first shown; here the hub loses it at once.
+      await page.evaluate(`document.querySelector("[data-kept=k] a").click()`);
+      await page.waitFor(
+        `document.querySelector(".chat-note.bad button")?.textContent === "Go on"`,
+      );
+      const openings = (): number =>
+        hub.requests.filter(({ line }) => line === "POST /v1/conversations/k/open").length;
+      assert.equal(openings(), 1);
+      hub.runEvents["k"] = [{ type: "message", text: "what was said" }];
+      await page.evaluate(`document.querySelector(".chat-note.bad button").click()`);
+      await page.waitFor(`document.querySelector(".said")?.textContent === "what was said"`);
+      assert.equal(openings(), 2);
+      await page.evaluate(`document.querySelector("[data-kept=k] button").click()`);
+      await page.waitFor(`document.querySelector("[data-kept=k] button").textContent === "Forget"`);
+      await page.evaluate(`document.querySelector("[data-kept=k] button").click()`);
+      await untilTrue("the request", () =>
+        hub.requests.some(({ line }) => line === "DELETE /v1/conversations/k"),
+      );
+    });
+  });
+
   test("shows one conversation at a time, follows its end until the reader goes up, and says when it is gone", async () => {
     const hub = new PageHub({
       "GET /agents": { agents: [{ name: "one", model: "m", usable: true }] },
@@ -1308,6 +1423,59 @@ describe("the dashboard in a browser", () => {
     }));
     for (const { name } of hub.servers)
       hub.documents[`GET /servers/${name}/log`] = { entries, next: 1000 };
+    hub.documents["GET /tools"] = {
+      tools: hub.servers.flatMap(({ name: server }) =>
+        ["t", "u", "v"].map((tool) => ({
+          name: `${server}__${tool}`,
+          server,
+          tool,
+          description: "What it does. ".repeat(20),
+          tokens: 40,
+        })),
+      ),
+      notes: [],
+    };
+    const ended = { client: "client-1", clientName: "x", personWait: 0, queueWait: 0, sent: true };
+    hub.documents["GET /activity"] = {
+      since: 0,
+      calls: Array.from({ length: 1000 }, (_, at) => ({
+        call: 100_000 - at,
+        ...ended,
+        server: `s${at % 200}`,
+        tool: "t",
+        name: "t",
+        startedAt: Date.now() - at * 1000,
+        duration: at,
+        outcome: at % 9 === 0 ? "failed" : "answered",
+        requestSize: 1,
+        resultSize: 1,
+      })),
+    };
+    const point = { calls: 2, failed: 1, denied: 0, cancelled: 0, p50: 3, p95: 4, resultBytes: 5 };
+    const durations = { n: 2, min: 2, max: 5, personWait: 6, queueWait: 7 };
+    hub.documents["GET /usage"] = {
+      since: 0,
+      until: Date.now(),
+      step: 120_000,
+      tools: Array.from({ length: 25 }, (_, at) => ({
+        server: `s${at}`,
+        tool: `t${at}`,
+        ...point,
+        ...durations,
+        points: Array.from({ length: 30 }, () => point),
+      })),
+    };
+    hub.documents["GET /client-apps"] = {
+      clients: Array.from({ length: 20 }, (_, at) => ({
+        name: `app${at}`,
+        title: `App ${at}`,
+        file: "/f.json",
+        exists: true,
+        installed: false,
+        servers: 2,
+      })),
+    };
+    hub.others = Array.from({ length: 5 }, (_, at) => ({ id: `other${at}`, pid: 70 + at }));
     await withPage(browser(), hub, async (page) => {
       await page.send("Performance.enable", { timeDomain: "threadTicks" });
       /** CPU time of the page so far, in s. */
@@ -1347,8 +1515,29 @@ describe("the dashboard in a browser", () => {
           await page.evaluate(`new Promise((resolve) => setTimeout(resolve, 100))`);
         }
       };
-      for (const route of ["overview", "servers", "logs/s0"]) {
-        await show(page, route);
+      const routes = [
+        "overview",
+        "servers",
+        "servers/s0",
+        "servers/s0/calls",
+        "hubs",
+        "calls",
+        "tools",
+        "usage",
+        "connect",
+        "search",
+        "logs/s0",
+      ];
+      for (const route of routes) {
+        if (route === "search") {
+          await page.evaluate(`document.querySelector(".search-button").click()`);
+          await page.waitFor(`document.querySelector("dialog input")`);
+          await page.evaluate(`(() => {
+            const field = document.querySelector("dialog input");
+            field.value = "s1";
+            field.dispatchEvent(new Event("input", { bubbles: true }));
+          })()`);
+        } else await show(page, route);
         // A task also takes long if other programs have the processor; one that is slow by itself is so each time.
         const longest: number[] = [];
         do {
@@ -1358,8 +1547,12 @@ describe("the dashboard in a browser", () => {
           const share = ((await cpu()) - used) / SECONDS;
           assert.ok(share < 0.6, `${route}: ${share} of a processor`);
           longest.push(Number(await page.evaluate("Math.max(0, ...tasks)")));
-        } while (longest.length < 5 && Math.min(...longest) >= MAX_TASK);
+        } while (longest.length < 8 && Math.min(...longest) >= MAX_TASK);
         assert.ok(Math.min(...longest) < MAX_TASK, `${route}: ${longest.join(", ")} ms`);
+        if (route === "search")
+          await page.evaluate(
+            `document.querySelector("dialog").dispatchEvent(new Event("cancel", { cancelable: true }))`,
+          );
       }
       const middle = await heap();
       await run(SECONDS);

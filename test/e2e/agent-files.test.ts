@@ -363,6 +363,31 @@ describe("an agent that brings a command", () => {
     ));
 });
 
+describe("a conversation with an agent of a file", () => {
+  it("goes on with the trust that the file has then", () =>
+    withAgents(async (folder) => {
+      mkdirSync(join(folder.dir, ".cagent/agents"), { recursive: true });
+      const file = join(folder.dir, ".cagent/agents/tool.yaml");
+      writeFileSync(file, agentWithServer(folder));
+      assert.equal((await run(folder, "trust", file)).code, 0);
+      const chat = (...args: readonly string[]): Promise<CommandOutput> => {
+        const all = ["chat", ...args, "--approval", "never", "--config", folder.config];
+        return runCommand(folder, all, { input: "hello\n" });
+      };
+      const first = await chat(file);
+      assert.equal(first.stdout, "The tool has answered.\n", first.stderr);
+      const again = await chat("--resume");
+      assert.equal(again.stdout, "The tool has answered.\n", again.stderr);
+      assert.match(again.stderr, /goes on with "hello": 4 messages/);
+      // Somebody changes the file: its trust was for another content.
+      writeFileSync(file, agentWithServer(folder).replace("Use it.", "Use it well."));
+      const changed = await chat("--resume");
+      assert.equal(changed.stdout, "There is no tool.\n", changed.stderr);
+      assert.match(changed.stderr, /is not trusted, so it may not run .*toolmux trust /);
+      assert.match(changed.stderr, /goes on with "hello": 8 messages/);
+    }));
+});
+
 describe("toolmux trust", () => {
   it("takes the names and paths of agents' files that run takes, and trusts the file that run uses", () =>
     withAgents(async (folder) => {

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
+import { parseToml } from "../../src/manifest/syntax/toml.ts";
 import { type BrowserPage, skipWithoutChromium, withBrowserPage } from "../harness/chromium.ts";
 import {
   controlled,
@@ -12,6 +13,7 @@ import {
 import { EXIT_LIMIT, executable, itWith, withTestFolder } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import { RawClient } from "../harness/raw-client.ts";
+import { poll } from "../harness/wait.ts";
 
 const it = itWith({ skip: skipWithoutChromium, timeout: 120_000 });
 
@@ -95,6 +97,83 @@ describe("the page of a real hub", () => {
             });
           }),
         );
+      },
+    ));
+});
+
+describe("the page of a real hub and its manifest", () => {
+  it("hides a tool, shows it again, changes an entry as TOML, shows what the audit log has kept, and deletes a server", () =>
+    withTestFolder(
+      {
+        servers: { s: scripted(), t: scripted() },
+        plugins: [{ use: "audit-log", options: { arguments: true, results: true } }],
+      },
+      async (folder) => {
+        const { dir, env, config } = folder;
+        const client = new RawClient(executable(), ["--config", config], dir, env);
+        await client.initializeAndList();
+        const entryOf = (name: string): Readonly<Record<string, unknown>> | undefined => {
+          const parsed = parseToml(readFileSync(config, "utf8"));
+          assert.ok(parsed.ok);
+          const { servers } = parsed.root as {
+            readonly servers: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+          };
+          return servers[name];
+        };
+        const entryIs = (what: string, test: () => boolean): Promise<unknown> =>
+          poll(
+            30_000,
+            () => what,
+            () => test() || undefined,
+          );
+        await withDashboard(folder, async (page) => {
+          const hide = `document.querySelector("[aria-label='Show echo of s to clients']")`;
+          // The name that clients see is the name of a row whose tool they see.
+          const isShown = (is: boolean): Promise<unknown> =>
+            page.waitFor(
+              `${hide}?.checked === ${is} && ${hide}.closest("[data-tool]").dataset.tool === "${is ? "s__echo" : "echo"}"`,
+            );
+          await page.evaluate(`location.hash = "#/servers/s/tools"`);
+          await isShown(true);
+          await page.evaluate(`${hide}.click()`);
+          await entryIs(
+            "tools.deny",
+            () => JSON.stringify(entryOf("s")?.["tools"]) === '{"deny":["echo"]}',
+          );
+          await isShown(false);
+          await page.evaluate(`${hide}.click()`);
+          await entryIs("no tools.deny", () => entryOf("s")?.["tools"] === undefined);
+          await isShown(true);
+
+          await page.evaluate(`location.hash = "#/servers/s/config"`);
+          await press(page, "TOML");
+          await page.waitFor(
+            `document.querySelector(".editor textarea")?.value.includes("command")`,
+          );
+          await page.evaluate(`(() => {
+            const field = document.querySelector(".editor textarea");
+            field.value = "title = \\"Other\\"\\n" + field.value;
+            field.dispatchEvent(new Event("input", { bubbles: true }));
+          })()`);
+          await press(page, "Save");
+          await entryIs("the title", () => entryOf("s")?.["title"] === "Other");
+
+          const called = client.sendCall("s__echo", '{"path":"kept"}');
+          await client.response(called);
+          await page.evaluate(`location.hash = "#/calls"`);
+          await press(page, "echo");
+          await page.waitFor(
+            `[...document.querySelectorAll("[data-kept] pre")].filter(({ textContent }) => textContent.includes("kept")).length >= 2`,
+          );
+          await press(page, "Close");
+
+          await page.evaluate(`location.hash = "#/servers/t"`);
+          await press(page, "Delete t");
+          await press(page, "Delete t now");
+          await entryIs("one server", () => entryOf("t") === undefined);
+        });
+        client.end();
+        await client.waitForExit(EXIT_LIMIT);
       },
     ));
 });

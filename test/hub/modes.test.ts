@@ -226,7 +226,7 @@ describe("a switch of the mode", () => {
     assert.deepEqual(
       events.filter(({ kind }) => kind === "mode"),
       [
-        { kind: "mode", client: "client-3", from: "full", to: "files" },
+        { kind: "mode", client: "client-3", name: "t", from: "full", to: "files" },
         { kind: "mode", from: "full", to: "all-files" },
       ],
     );

@@ -26,7 +26,7 @@ const TOML = `
   [hub]⏎nmae = "x"⏎paralelStarts = 4⏎toString = 1
     2:1: hub.nmae: unknown key; did you mean "name"?
     3:1: hub.paralelStarts: unknown key; did you mean "parallelStarts"?
-    4:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, shared, linger, mode, expose, exposeBudget, httpToken
+    4:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, shared, linger, conversationDays, conversationSize, mode, expose, exposeBudget, httpToken
   [defaults]⏎CallTimeout = 1⏎heathInterval = 1⏎reconect.base = 1⏎lazy = true
     2:1: defaults.CallTimeout: unknown key; did you mean "callTimeout"?
     3:1: defaults.heathInterval: unknown key; did you mean "healthInterval"?

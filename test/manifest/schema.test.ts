@@ -29,6 +29,8 @@ instructions = "Be kind."
 evictSessions = true
 shared = true
 linger = 300000
+conversationDays = 7
+conversationSize = 50000000
 expose = "auto"
 exposeBudget = 4000
 mode = "review"
@@ -133,6 +135,8 @@ describe("a manifest", () => {
       evictSessions: false,
       shared: false,
       linger: 600_000,
+      conversationDays: 90,
+      conversationSize: 268_435_456,
       expose: "direct",
       exposeBudget: 10_000,
       mode: "full",

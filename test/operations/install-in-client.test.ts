@@ -83,6 +83,30 @@ describe("an installation", () => {
   );
 
   itIn(
+    "is shown before it is made with the entry of toolmux and nothing of other entries, however the file is laid out",
+    async (folder) => {
+      const one = { one: { command: "x", env: { API_KEY: "sk-secret" } } };
+      const texts = [
+        JSON.stringify({ mcpServers: one }),
+        JSON.stringify({ mcpServers: one }, null, 2),
+        JSON.stringify({ mcpServers: one }, null, "\t"),
+        JSON.stringify({ other: 1, mcpServers: one, last: [2] }),
+        JSON.stringify({ mcpServers: {} }),
+        JSON.stringify({ other: 1 }),
+        `{"mcpServers": {"one": {"command": "x"} // sk-secret\n}}`,
+        "",
+      ];
+      for (const text of texts) {
+        await folder.write("home/.cursor/mcp.json", text);
+        const { change } = (await install(folder, "cursor")).planned;
+        const added = change?.added.join("\n") ?? "";
+        assert.match(added, /"toolmux":\s*\{[^]*"serve"/, text);
+        assert.doesNotMatch(added, /sk-secret|^\s*,|"one"/, text);
+      }
+    },
+  );
+
+  itIn(
     "tells which servers of the client the manifest has, too, unless it replaces them",
     async (folder) => {
       const server = (command: string) => ({ command });

@@ -251,7 +251,13 @@ describe("an audit log that cannot be written", () => {
 
 describe("options of the audit log", () => {
   it("have defaults", async () => {
-    const defaults = { arguments: false, redact: [], maxSize: 10 * 1024 * 1024, keep: 5 };
+    const defaults = {
+      arguments: false,
+      results: false,
+      redact: [],
+      maxSize: 10 * 1024 * 1024,
+      keep: 5,
+    };
     assert.deepEqual(await parseOptions({}), defaults);
   });
 

@@ -8,6 +8,7 @@ import {
   ScriptedServer,
   setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
+import { LatencyHistogram } from "../../src/bench/stats.ts";
 import { type CallOutcome, CallUsage, type EndedCall } from "../../src/router/call-usage.ts";
 
 const MINUTE = 60_000;
@@ -189,14 +190,60 @@ describe("the usage of a hub", () => {
     }
     const { tools } = usage.usage(24 * HOUR, 24);
     assert.equal(tools.length, 10);
-    // The window ends with the 10 minutes that have just begun.
+    // The window ends with the 30 minutes that have just begun.
     for (const { calls, points } of tools) {
-      assert.equal(calls, 24 * 60 - 10);
+      assert.equal(calls, 24 * 60 - 30);
       assert.deepEqual(
         points.slice(0, -1).map((point) => point.calls),
         Array.from({ length: 23 }, () => 60),
       );
     }
+  });
+
+  it("takes less than 4 kB for a tool in an hour and in a day, and so loses nothing of 120 busy tools", () => {
+    const { usage, add, clock } = setUp();
+    const tools = 120;
+    let random = 1;
+    // Durations from 20 ms to 200 ms, most of them in the middle.
+    const duration = (): number => {
+      let sum = 0;
+      for (let part = 0; part < 4; part++) {
+        random = (random * 48_271) % 0x7fff_ffff;
+        sum += random / 0x7fff_ffff / 4;
+      }
+      return 20 * 10 ** sum;
+    };
+    for (let minute = 0; minute < 24 * 60; minute++) {
+      for (let tool = 0; tool < tools; tool++)
+        if (minute % 3 === 0) add(`tool-${tool}`, duration());
+      clock.time += MINUTE;
+    }
+    for (const [window, points, calls] of [
+      [24 * HOUR, 24, (24 * 60 - 30) / 3],
+      [HOUR, 30, 20],
+    ] as const) {
+      const counted = usage.usage(window, points).tools;
+      assert.equal(counted.length, tools);
+      for (const tool of counted) assert.ok(Math.abs(tool.calls - calls) <= 1, String(tool.calls));
+    }
+  });
+
+  it("measures durations as the benchmark does, to 5 %", () => {
+    const { usage, add } = setUp();
+    const histogram = new LatencyHistogram();
+    for (let duration = 1; duration < 3_600_000; duration *= 1.013) {
+      add("a", duration);
+      histogram.record(duration);
+    }
+    const [one] = usage.usage(HOUR, 1).tools;
+    const { count, p50, max } = histogram.result();
+    assert.equal(one?.n, count);
+    for (const [ours, theirs] of [
+      [one?.p50, p50 / 1000],
+      [one?.p95, histogram.percentile(95) / 1000],
+      [one?.max, max / 1000],
+    ] as const)
+      assert.ok(Math.abs((ours ?? NaN) / theirs - 1) <= 0.05, `${ours} instead of ${theirs}`);
   });
 
   it("loses only the oldest minutes when there is no more room", () => {

@@ -195,6 +195,18 @@ const ROWS: readonly (readonly [event: HubEvent, text?: string, json?: object])[
   ],
   [
     {
+      kind: "mode",
+      client: "client-1",
+      name: "Cursor",
+      principal: "laptop",
+      from: "full",
+      to: "review",
+    },
+    'info mode of client laptop (Cursor) [client-1]: "review" instead of "full"',
+    { client: "client-1", name: "Cursor", principal: "laptop", from: "full", to: "review" },
+  ],
+  [
+    {
       kind: "manifest",
       outcome: "reloaded",
       servers: 1,

@@ -1,3 +1,4 @@
+import { nameAndIdOfClient, nameOfClient } from "../../base/client-name.ts";
 import { HubError, usageError } from "../../base/errors.ts";
 import type { ApprovalDecision, ApprovalEvent, ApprovalPrompt } from "../../base/hub-events.ts";
 import { formatAge } from "../../base/format.ts";
@@ -282,9 +283,11 @@ async function showRemembered(
         id,
         sanitizeLine(server),
         sanitizeLine(tool),
-        decision === "always" ? "all clients" : sanitizeLine(client ?? "its client"),
+        decision === "always"
+          ? "all clients"
+          : sanitizeLine(nameAndIdOfClient({ id: client, name: clientName })),
         SOURCE_WORDS[by ?? ""] ?? "unknown",
-        sanitizeLine(clientName),
+        sanitizeLine(nameOfClient({ name: clientName })),
         formatAge(Date.now() - at),
       ];
     });

@@ -2,11 +2,12 @@ import { resolve } from "node:path";
 import { writeFile } from "node:fs/promises";
 import { randomUUID } from "node:crypto";
 import { systemClock } from "../../base/clock.ts";
-import { toHubError } from "../../base/errors.ts";
+import { type HubError, toHubError, usageError } from "../../base/errors.ts";
 import { count, formatSize } from "../../base/format.ts";
 import { expandHome } from "../../base/paths.ts";
-import type { HistoryEntry } from "../../agent/history.ts";
+import type { KeptConversation } from "../../agent/conversation-store.ts";
 import { AgentSession, type SendOptions } from "../../agent/session.ts";
+import { describeWindow, type NestedRun, type TranscriptMessage } from "../../agent/transcript.ts";
 import type { AnswerElicitation } from "../../frontend/hub-client.ts";
 import {
   describeError,
@@ -14,29 +15,25 @@ import {
   escapeLines,
   sanitizeLine,
 } from "../../terminal/log.ts";
-import { loadAgents } from "../../host/agents.ts";
+import { loadAgents, originOf } from "../../host/agents.ts";
 import { type CommandAgents, withAgents } from "../../host/command-agents.ts";
 import { type AgentOptions, readAgentOptions } from "./run.ts";
 import { answerInTerminal } from "../answer-form.ts";
 import { suggestName } from "../../manifest/problems.ts";
-import type { CommandContext, Invocation } from "../command.ts";
+import { CHAT_VERBS, type CommandContext, type Invocation } from "../command.ts";
+import { conversationToResume, shownId } from "../../operations/conversations.ts";
+import { forgetConversations, printConversations } from "./conversations.ts";
 import { canEdit, LineInput } from "../line-input.ts";
 import { openLog } from "../command-log.ts";
 import { describeHub } from "../running-hub.ts";
-import {
-  describeContent,
-  describeServerState,
-  foldResult,
-  type KeptResult,
-  RunPrinter,
-} from "../run-printer.ts";
+import { describeServerState, foldResult, type KeptResult, RunPrinter } from "../run-printer.ts";
 
 const HELP: readonly (readonly [command: string, explanation: string])[] = [
   ["/tools", "the tools that the agent has"],
   ["/servers", "the servers, their states, and why one is not up"],
   ["/result N", "the result of a tool, whole; without a number the last one"],
   ["/mode NAME", "use only the tools of a mode; full for all"],
-  ["/history", "the conversation so far"],
+  ["/history", "the conversation so far, and where the window of the model begins"],
   ["/clear", "forget the conversation"],
   [
     "/save FILE",
@@ -45,13 +42,38 @@ const HELP: readonly (readonly [command: string, explanation: string])[] = [
   ["/quit", "end; Ctrl-D does the same, and Ctrl-C twice"],
 ];
 
-/** `toolmux chat`: a conversation with an agent in the terminal. */
+interface ChatOptions extends AgentOptions {
+  readonly resume: boolean;
+  readonly json: boolean;
+}
+
+/** `toolmux chat`: a conversation with an agent in the terminal, and the conversations that are kept. */
 export async function chat(
-  invocation: Invocation<AgentOptions>,
+  invocation: Invocation<ChatOptions>,
+  context: CommandContext,
+): Promise<number> {
+  const { args, options } = invocation;
+  const [word, ...more] = args;
+  const verb = options.resume ? undefined : CHAT_VERBS.find((one) => one === word);
+  if (verb === "forget") return forgetConversations(more, invocation, context);
+  if (more.length > 0) throw usageError("toolmux chat takes one agent, or one conversation.");
+  if (verb === "list") return printConversations(invocation, context);
+  if (options.json) throw usageError("--json is for toolmux chat list.");
+  const kept = options.resume ? await conversationToResume(word, invocation, context) : undefined;
+  return talk(kept?.agent ?? word, kept, invocation, context);
+}
+
+/** @param kept the conversation to go on with; undefined: a new one */
+async function talk(
+  name: string | undefined,
+  kept: KeptConversation | undefined,
+  invocation: Invocation<ChatOptions>,
   context: CommandContext,
 ): Promise<number> {
   const log = openLog(invocation);
-  const { manifest, file } = await loadAgents(invocation.args[0], invocation, context, log);
+  const { manifest, file } = await loadAgents(name, invocation, context, log);
+  const from = originOf(manifest, file);
+  if (kept !== undefined && kept.from !== from) throw otherOriginError(kept);
   const input = await LineInput.open();
   const { quiet } = invocation.options;
   const printer = new RunPrinter(context.terminal, { quiet, numbered: true });
@@ -66,13 +88,30 @@ export async function chat(
   try {
     const request = { manifest, log, elicit, file, ...readAgentOptions(invocation, context) };
     return await withAgents(request, async (opened) => {
-      const agent = await opened.agent(invocation.args[0]);
-      const session = new AgentSession(agent, { id: randomUUID(), clock: systemClock });
+      const agent = await opened.agent(name);
+      const id = kept?.id ?? randomUUID();
+      const conversations = await opened.conversations((text) => log("warn", text));
+      const header = { id, agent: file?.source ?? agent.spec.name };
+      const found = kept && (await conversations.find(id));
+      const isKept = agent.spec.persist !== false;
+      const own = found ?? (isKept ? await conversations.begin(header) : undefined);
+      const session = new AgentSession(agent, { id, clock: systemClock, file: own });
+      if (found !== undefined) await session.load(context.signal);
       return new Chat(session, opened, input, printer, context, quiet).converse();
     });
   } finally {
     input.close();
   }
+}
+
+/** The agent of a conversation is looked for where it was; another manifest may have another one of its name. */
+function otherOriginError(kept: KeptConversation): HubError {
+  const { agent, from } = kept;
+  const where = from.replace(/^manifest /, "").replace(/^file /, "");
+  const place = where === "" ? "no manifest" : sanitizeLine(where);
+  return usageError(
+    `The conversation is with agent "${sanitizeLine(agent)}" of ${place}, which is not in use here. Go on there, or name it: toolmux chat --resume ${shownId(kept)} --config FILE`,
+  );
 }
 
 class Chat {
@@ -113,6 +152,11 @@ class Chat {
     const where = hub === undefined ? "" : `, in ${describeHub(hub)}`;
     if (!this.#isQuiet)
       terminal.note(`${spec.name} (${model.name})${where}. /help shows the commands.`);
+    const { messages, title } = this.#session.transcript;
+    if (!this.#isQuiet && messages.length > 0)
+      terminal.note(
+        `goes on with "${sanitizeLine(title)}": ${count(messages.length, "message")}. /history shows them.`,
+      );
     const signal = AbortSignal.any([stopped, this.#ended.signal]);
     if (!this.#isQuiet) await this.#printUnavailable();
     for (;;) {
@@ -189,11 +233,12 @@ class Chat {
         terminal.print(`  mode ${argument === "" ? "full" : argument}`);
         return;
       case "/history":
-        if (this.#session.history.entries.length === 0) terminal.print("  There are no messages.");
+        if (this.#session.transcript.messages.length === 0)
+          terminal.print("  There are no messages.");
         for (const text of this.#describeHistory("folded")) terminal.print(escapeLines(text));
         return;
       case "/clear":
-        this.#session.history.clear();
+        await this.#session.clear(signal);
         this.#printer.results.clear();
         terminal.print("  The conversation is forgotten.");
         return;
@@ -231,20 +276,29 @@ class Chat {
 
   /** The messages of the conversation as Markdown, with the results of tools in their first lines or whole. */
   #describeHistory(how: "folded" | "whole"): readonly string[] {
-    const { entries } = this.#session.history;
+    const { transcript, window } = this.#session;
     const used = new Set<KeptResult>();
-    return entries.map((entry) => {
-      const { message } = entry;
-      if (message.role !== "tool") return describeEntry(entry);
-      const { toolCallId, toolName } = message;
-      const result = this.#printer.results.take(toolCallId, toolName, used);
-      const text = describeContent(message.content);
-      if (how === "whole") return `${describeEntry(entry)}\n\n${fenced(text)}`;
-      const kept = result ?? { number: 0, toolCallId: "", toolName: "", text };
-      const { width } = this.#context.terminal.stdout;
-      const lines = foldResult(kept, width, { numbered: result !== undefined });
-      return [describeEntry(entry), ...lines.map((line) => `>   ${line}`)].join("\n");
+    return transcript.messages.flatMap((message, number) => {
+      const note = window?.number === number ? [`--- ${describeWindow(window)} ---`] : [];
+      return [...note, this.#describeMessage(message, how, used)];
     });
+  }
+
+  #describeMessage(
+    message: TranscriptMessage,
+    how: "folded" | "whole",
+    used: Set<KeptResult>,
+  ): string {
+    if (message.role !== "tool") return describeMessage(message);
+    const { toolCallId, toolName, text, run } = message;
+    const nested = run === undefined ? [] : describeRun(run);
+    const result = this.#printer.results.take(toolCallId, toolName, used);
+    if (how === "whole")
+      return `${[describeMessage(message), ...nested].join("\n")}\n\n${fenced(text)}`;
+    const kept = result ?? { number: 0, toolCallId: "", toolName: "", text };
+    const { width } = this.#context.terminal.stdout;
+    const lines = foldResult(kept, width, { numbered: result !== undefined });
+    return [describeMessage(message), ...nested, ...lines.map((line) => `>   ${line}`)].join("\n");
   }
 
   async #save(file: string): Promise<void> {
@@ -254,13 +308,10 @@ class Chat {
       return;
     }
     const path = resolve(cwd, expandHome(file, env));
-    const { entries } = this.#session.history;
-    const messages = entries.map(({ message, at }) => ({
-      at: new Date(at).toISOString(),
-      ...message,
-    }));
+    const { transcript, window } = this.#session;
+    const messages = transcript.messages.map(withTimes);
     const text = path.endsWith(".json")
-      ? `${escapeJsonForTerminal(JSON.stringify({ agent: this.#session.agent.spec.name, messages }, null, 2))}\n`
+      ? `${escapeJsonForTerminal(JSON.stringify({ agent: this.#session.agent.spec.name, ...(window && { windowStart: window.number }), messages }, null, 2))}\n`
       : `${escapeLines(this.#describeHistory("whole").join("\n\n"))}\n`;
     try {
       await writeFile(path, text, { flag: "wx", mode: 0o600 });
@@ -285,15 +336,21 @@ function firstSentence(text: string): string {
   return /^[^\n]*?[.!?](?=\s|$)/.exec(text)?.[0] ?? text.split("\n")[0] ?? "";
 }
 
-/** Formats a message of the history as Markdown. */
-function describeEntry({ message, bytes }: HistoryEntry): string {
+/** A message with its time as text, for a file. */
+function withTimes({ at, ...message }: TranscriptMessage): object {
+  const time = { at: new Date(at).toISOString() };
+  if (message.role !== "tool" || message.run === undefined) return { ...time, ...message };
+  const { agent, messages } = message.run;
+  return { ...time, ...message, run: { agent, messages: messages.map(withTimes) } };
+}
+
+/** Formats a message of the conversation as Markdown; of a result, its size. */
+function describeMessage(message: TranscriptMessage): string {
   switch (message.role) {
     case "user":
-    case "tool": {
-      if (message.role === "user") return `**You:** ${describeContent(message.content)}`;
-      const mark = message.isError ? "failed" : formatSize(bytes);
-      return `> ${message.toolName}: ${mark}`;
-    }
+      return `**You:** ${message.text}`;
+    case "tool":
+      return `> ${message.toolName}: ${message.isError ? "failed" : formatSize(message.size)}`;
     case "assistant": {
       const calls = message.toolCalls.map(
         ({ name, argumentsJson }) => `> calls ${name} ${argumentsJson}`,
@@ -301,4 +358,19 @@ function describeEntry({ message, bytes }: HistoryEntry): string {
       return [message.text, ...calls].filter((part) => part !== "").join("\n");
     }
   }
+}
+
+/** What another agent did for a call, as lines of a tree. */
+function describeRun({ agent, messages }: NestedRun, depth = 1): readonly string[] {
+  const indent = `>${"   │".repeat(depth - 1)}   `;
+  const [task, ...rest] = messages;
+  const lines = rest.flatMap((message): readonly string[] => {
+    if (message.role === "tool") {
+      const state = message.isError ? "failed" : formatSize(message.size);
+      const inner = message.run === undefined ? [] : describeRun(message.run, depth + 1);
+      return [...inner, `${indent}│ ${message.toolName}: ${state}`];
+    }
+    return message.text === "" ? [] : message.text.split("\n").map((line) => `${indent}│ ${line}`);
+  });
+  return [`${indent}┌ ${agent}: ${task?.text.split("\n")[0] ?? ""}`, ...lines, `${indent}└`];
 }

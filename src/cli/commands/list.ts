@@ -27,7 +27,7 @@ import {
   truncateAtWord,
   wrapText,
 } from "../../terminal/terminal.ts";
-import { nameOfState } from "../../upstream/verdict.ts";
+import { wordOfState } from "../../control/state-text.ts";
 import { describeHub, type HubOptions, hubToUse } from "../running-hub.ts";
 
 type List = (typeof LISTS)[number];
@@ -526,7 +526,7 @@ function printServers(
   if (running !== undefined) {
     const rows = servers.map((server) => [
       tableNameOf(server),
-      nameOfState(server.state),
+      wordOfState(server),
       String(server.tools ?? ""),
       server.transport ?? "",
       { text: server.endpoint ?? "", isWhole: true },

@@ -128,7 +128,9 @@ async function choose(
     );
     if (json) terminal.printJson({ clients: documents });
     for (const document of json ? [] : documents) {
-      terminal.printWrapped(sanitizeLine(`client ${document.id}: mode ${document.mode}`));
+      terminal.printWrapped(
+        sanitizeLine(`client ${nameAndIdOfClient(document)}: mode ${document.mode}`),
+      );
       const others = document.modes.filter((one) => one !== document.mode);
       if (others.length > 0)
         terminal.printWrapped(sanitizeLine(`It is limited to ${others.join(" and ")}, too.`));

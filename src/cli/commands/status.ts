@@ -1,3 +1,4 @@
+import { nameAndIdOfClient } from "../../base/client-name.ts";
 import { abortable, systemClock } from "../../base/clock.ts";
 import { usageError } from "../../base/errors.ts";
 import { isIdleRule } from "../../catalog/idle-rules.ts";
@@ -193,8 +194,8 @@ async function findLongLists(
   return lists.flat();
 }
 
-function describeLongList({ client: { id, name = id }, tokens, budget }: LongList): string {
-  return `${name}: its list of tools takes about ${tokens} tokens, more than exposeBudget (${budget}). To let models search for tools instead, add to [hub], or to its table in [[clients]]: expose = "auto"`;
+function describeLongList({ client, tokens, budget }: LongList): string {
+  return `${nameAndIdOfClient(client)}: its list of tools takes about ${tokens} tokens, more than exposeBudget (${budget}). To let models search for tools instead, add to [hub], or to its table in [[clients]]: expose = "auto"`;
 }
 
 /** The manifest with only the named servers, or with all. @throws {HubError} usage */

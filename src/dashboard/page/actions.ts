@@ -1,12 +1,18 @@
 import type { Input, InputArguments } from "../../control/client.ts";
 import { emptyChat } from "./chat.ts";
-import type { ApprovalDocument, EntryPreviewDocument, ToolDefinition } from "./documents.ts";
+import type {
+  ApprovalDocument,
+  EntryPreviewDocument,
+  KeptCallDocument,
+  ToolDefinition,
+} from "./documents.ts";
 import { Notifications } from "./notifications.ts";
 import { type HubReads, mapLoaded, type ReadRoute } from "./reads.ts";
 import {
   type DashboardState,
   FULL_MODE,
   type InstallVerb,
+  type Loaded,
   LOADING,
   PAGE_CLIENT,
   type Route,
@@ -48,6 +54,8 @@ export interface Actions {
   ): void;
   reconnectFailed(): void;
   cancelCall(call: number): void;
+  /** Reads what a plugin has kept of an ended call. */
+  readKeptCall(call: number): Promise<Loaded<KeptCallDocument>>;
   dismissAlert(id: string | undefined): void;
   /** @returns whether the decision was accepted */
   decide(id: string, decision: ApprovalDocument["choices"][number]): Promise<boolean>;
@@ -62,6 +70,9 @@ export interface Actions {
   sendMessage(id: string, message: string, mode: string | undefined): Promise<boolean>;
   stopRun(id: string): void;
   closeRun(id: string): void;
+  /** Opens a conversation that is kept. */
+  reopenRun(id: string): void;
+  forgetRun(id: string): void;
   setUsageWindow(window: UsageWindow): void;
   showTool(name: string | undefined): void;
   /** Hides a tool from clients, or shows it, by `tools.deny` in the manifest. @param tool the server's own name */
@@ -104,6 +115,8 @@ export interface ViewProps {
 
 /** Does what the views ask for. */
 export class HubActions implements Actions {
+  /** The last change of hidden tools; it never rejects. */
+  #hiding = Promise.resolve();
   readonly #reads: HubReads;
   readonly #stream: HubStream;
   readonly #notifications: Notifications;
@@ -203,6 +216,10 @@ export class HubActions implements Actions {
     void this.send("POST /servers/reconnect-failed", {});
   }
 
+  readKeptCall(call: number): Promise<Loaded<KeptCallDocument>> {
+    return this.#reads.load("GET /activity/:call", { params: { call: String(call) } });
+  }
+
   cancelCall(call: number): void {
     void this.send("POST /calls/:call/cancel", { params: { call: String(call) } });
   }
@@ -277,6 +294,17 @@ export class HubActions implements Actions {
     void this.send("DELETE /runs/:id", { params: { id } }).then(() => this.#reads.readRuns());
   }
 
+  reopenRun(id: string): void {
+    const done = this.send("POST /conversations/:id/open", { params: { id } });
+    void done.then((isDone) => isDone && this.#stream.followAgain(id));
+  }
+
+  forgetRun(id: string): void {
+    if (runOf(this.#store.state.route) === id) location.hash = routeTo("agents");
+    const done = this.send("DELETE /conversations/:id", { params: { id } });
+    void done.then(() => this.#reads.readRuns());
+  }
+
   setUsageWindow(usageWindow: UsageWindow): void {
     this.#store.change({ usageWindow, usage: LOADING });
     void this.#reads.readUsage();
@@ -326,7 +354,8 @@ export class HubActions implements Actions {
   }
 
   hideTool(server: string, tool: string, isHidden: boolean): void {
-    void this.#hideTool(server, tool, isHidden);
+    // Each change begins with the entry that the one before has left.
+    this.#hiding = this.#hiding.then(() => this.#hideTool(server, tool, isHidden));
   }
 
   async #hideTool(server: string, tool: string, isHidden: boolean): Promise<void> {

@@ -259,6 +259,11 @@ function OwnForm({ onDraft }: { readonly onDraft: (draft: Draft) => void }) {
           value={line}
           onInput={({ target }) => setLine((target as HTMLInputElement).value)}
         />
+        {isCommand && (
+          <p key="shell" class="about">
+            It is run without a shell: no pipes, no variables.
+          </p>
+        )}
       </div>
       <div class="field">
         <label for="own-pairs">{isCommand ? "Environment variables" : "Headers"}</label>
@@ -271,7 +276,7 @@ function OwnForm({ onDraft }: { readonly onDraft: (draft: Draft) => void }) {
           value={pairs}
           onInput={({ target }) => setPairs((target as HTMLTextAreaElement).value)}
         />
-        <p class="about">One in a line. It is not run by a shell.</p>
+        <p class="about">One on each line.</p>
       </div>
       <p class="actions">
         <button type="submit" class="primary">
@@ -319,7 +324,8 @@ function DraftForm({
       </Header>
       <div class="card panel">
         <p>
-          toolmux starts or connects to <span class="mono break">{draft.source}</span>
+          {"url" in draft.entry ? "toolmux will connect to " : "toolmux will start "}
+          <span class="mono break">{draft.source}</span>
         </p>
         <div class="field">
           <label for="draft-name">Name</label>

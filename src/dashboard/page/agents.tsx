@@ -1,8 +1,16 @@
 import { type Child, memo, useLayoutEffect, useRef, useState } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
-import { blocksOf, type Chat, type ChatCall, type ChatItem, emptyChat, wordsOf } from "./chat.ts";
+import {
+  blocksOf,
+  type Chat,
+  type ChatCall,
+  type ChatItem,
+  type ChatRun,
+  emptyChat,
+  wordsOf,
+} from "./chat.ts";
 import { SecretForm } from "./configure.tsx";
-import type { AgentDocument, RunDocument } from "./documents.ts";
+import type { AgentDocument, ConversationDocument, RunDocument } from "./documents.ts";
 import {
   count,
   formatAgo,
@@ -37,7 +45,8 @@ export function AgentsView({ state, actions }: ViewProps) {
         icon="agents"
         draw={(agents) => {
           const runs = valueOf(state.runs) ?? [];
-          if (agents.length === 0 && runs.length === 0)
+          const kept = (valueOf(state.conversations) ?? []).filter(({ open }) => !open);
+          if (agents.length === 0 && runs.length === 0 && kept.length === 0)
             return (
               <Empty key="none" icon="agents" title="No agents yet">
                 <p>
@@ -67,6 +76,7 @@ export function AgentsView({ state, actions }: ViewProps) {
                 actions={actions}
                 agents={agents}
                 runs={runs.toSorted((a, b) => b.startedAt - a.startedAt)}
+                kept={kept}
               />
               {runId !== undefined ? (
                 <Conversation
@@ -75,13 +85,14 @@ export function AgentsView({ state, actions }: ViewProps) {
                   actions={actions}
                   chat={state.chat?.id === runId ? state.chat : emptyChat(runId)}
                   run={runs.find(({ id }) => id === runId)}
+                  isKept={kept.some(({ id }) => id === runId)}
                 />
               ) : agent !== undefined ? (
                 <AgentPanel key={agent.name} state={state} actions={actions} agent={agent} />
               ) : (
                 <Empty key="choose" icon="agents" title="Choose an agent">
                   {item === undefined
-                    ? "Then write what it should do. A conversation ends when you close it, or after an hour without a message."
+                    ? "Then write what it should do. A conversation is closed after an hour without a message; you can go on with those that are kept."
                     : `There is no agent "${item}".`}
                 </Empty>
               )}
@@ -98,9 +109,12 @@ function Side({
   actions,
   agents,
   runs,
+  kept,
 }: ViewProps & {
   readonly agents: readonly AgentDocument[];
   readonly runs: readonly RunDocument[];
+  /** The conversations that are kept and not open. */
+  readonly kept: readonly ConversationDocument[];
 }) {
   const { item } = state.route;
   const current = (name: string): "true" | undefined => (item === name ? "true" : undefined);
@@ -151,7 +165,51 @@ function Side({
           ))}
         </ul>
       )}
+      {kept.length > 0 && (
+        <div key="kept">
+          <h2 class="part">Earlier conversations</h2>
+          <ul class="card list" aria-label="Earlier conversations">
+            {kept.map(({ id, agent, title, lastUsed }) => (
+              <li key={id} data-kept={id}>
+                <a href={routeOfRun(id)} aria-current={current(`run:${id}`)}>
+                  <span class="stack">
+                    <span class="name clip">{title}</span>
+                    <span class="about clip small">
+                      {agent} · {formatAgo(lastUsed, state.now)}
+                    </span>
+                  </span>
+                </a>
+                <ForgetButton title={title} onForget={() => actions.forgetRun(id)} />
+              </li>
+            ))}
+          </ul>
+        </div>
+      )}
     </div>
+  );
+}
+
+/** A button that forgets a conversation when it is pressed twice. */
+function ForgetButton({
+  title,
+  onForget,
+}: {
+  readonly title: string;
+  readonly onForget: () => void;
+}) {
+  const [isAsked, setAsked] = useState(false);
+  return isAsked ? (
+    <Button key="sure" text="Forget" label={`Forget "${title}" for good`} onPress={onForget} />
+  ) : (
+    <button
+      key="ask"
+      type="button"
+      class="icon-button"
+      aria-label={`Forget the conversation "${title}"`}
+      onClick={() => setAsked(true)}
+    >
+      <Icon name="close" />
+    </button>
   );
 }
 
@@ -231,8 +289,14 @@ function Conversation({
   actions,
   chat,
   run,
-}: ViewProps & { readonly chat: Chat; readonly run: RunDocument | undefined }) {
-  const { id, items, sent, isRunning, link, announcement } = chat;
+  isKept,
+}: ViewProps & {
+  readonly chat: Chat;
+  readonly run: RunDocument | undefined;
+  /** Whether it is kept and not open. */
+  readonly isKept: boolean;
+}) {
+  const { id, items, sent, isRunning, link, announcement, reason } = chat;
   const [mode, setMode] = useState<string | undefined>(undefined);
   const agent = chat.agent || (run?.agent ?? "");
   const calls = items.filter((item): item is ChatCall => item.kind === "call" && !item.end);
@@ -253,6 +317,28 @@ function Conversation({
         isSame(one) && run !== undefined && one.client === run.client && one.startedAt >= earliest,
     )[calls.filter(isSame).indexOf(call)]?.call;
   };
+  /** The items of a run, with what the agents do that it has called as trees inside. */
+  const drawItems = (inRun: string | undefined): Child[] =>
+    items.map((item, at) => {
+      if (item.run !== inRun) return null;
+      if (item.kind === "agent")
+        return (
+          <NestedRun key={at} run={item} now={state.now}>
+            {drawItems(item.id)}
+          </NestedRun>
+        );
+      if (item.kind === "call" && item.end === undefined)
+        return (
+          <RunningCall
+            key={at}
+            call={item}
+            now={state.now}
+            number={numberOf(item)}
+            onCancel={(number) => actions.cancelCall(number)}
+          />
+        );
+      return <Item key={at} item={item} isLast={at === items.length - 1} />;
+    });
   return (
     <section class="chat card" aria-label={`Conversation with ${agent}`}>
       <header class="chat-head">
@@ -267,6 +353,8 @@ function Conversation({
         </span>
         <span class="about clip">
           {run === undefined ? "" : `${run.model} · ${formatNumber(run.tokensUsed)} tokens`}
+          {run?.leftOut !== undefined &&
+            ` · the model does not get the first ${run.leftOut} messages`}
         </span>
         <ModeChoice
           state={state}
@@ -281,19 +369,7 @@ function Conversation({
             Reading…
           </p>
         )}
-        {items.map((item, at) =>
-          item.kind === "call" && item.end === undefined ? (
-            <RunningCall
-              key={at}
-              call={item}
-              now={state.now}
-              number={numberOf(item)}
-              onCancel={(number) => actions.cancelCall(number)}
-            />
-          ) : (
-            <Item key={at} item={item} isLast={at === items.length - 1} />
-          ),
-        )}
+        {drawItems(undefined)}
         {approvals.map((approval) => (
           <Question key={approval.id} approval={approval} now={state.now} actions={actions} />
         ))}
@@ -309,8 +385,15 @@ function Conversation({
         )}
         {isGone && (
           <p key="gone" class="chat-note bad">
-            The hub does not have this conversation any more: it was closed, or the hub was
-            restarted. <a href={routeTo("agents", agent)}>Begin another</a>
+            {reason ??
+              (isKept
+                ? "This conversation was closed, or the hub was restarted."
+                : "The hub does not have this conversation any more: it was closed, or the hub was restarted.")}{" "}
+            {isKept ? (
+              <Button text="Go on" onPress={() => actions.reopenRun(id)} />
+            ) : (
+              <a href={routeTo("agents", agent)}>Begin another</a>
+            )}
           </p>
         )}
       </Log>
@@ -377,10 +460,38 @@ const Item = memo(({ item, isLast }: { readonly item: ChatItem; readonly isLast:
       );
     case "call":
       return <EndedCall call={item} />;
+    case "agent":
+      return <span />;
     case "note":
       return <p class={item.isError ? "chat-note bad" : "chat-note"}>{item.text}</p>;
   }
 });
+
+/** What another agent does for the one that has called it. */
+function NestedRun({
+  run: { agent, task, startedAt, end },
+  now,
+  children,
+}: {
+  readonly run: ChatRun;
+  readonly now: number;
+  readonly children: Child;
+}) {
+  return (
+    <details class="chat-call team" open>
+      <summary>
+        <Dot tone={end === undefined ? "busy" : end.isGood ? "good" : "bad"} />
+        <span class="clip">
+          <strong>{agent}</strong> <span class="about">{task}</span>
+        </span>
+        <span class={end?.isGood === false ? "about number bad" : "about number"}>
+          {end?.text ?? formatElapsed(Math.max(0, now - startedAt))}
+        </span>
+      </summary>
+      {children}
+    </details>
+  );
+}
 
 function Text({ text }: { readonly text: string }) {
   return (
@@ -418,7 +529,7 @@ const FAILURES: Readonly<Record<string, string>> = {
 function EndedCall({ call }: { readonly call: ChatCall }) {
   const { name, agent, arguments: args, end } = call;
   if (end === undefined) return <span />;
-  const { isGood, error, duration, size } = end;
+  const { isGood, error, duration, size, result: text } = end;
   const result = FAILURES[error ?? "toolError"] ?? error;
   return (
     <details class="chat-call">
@@ -431,12 +542,18 @@ function EndedCall({ call }: { readonly call: ChatCall }) {
       </summary>
       <p class="about">Arguments, as {agent} gave them:</p>
       <pre tabindex={0}>{args}</pre>
+      {text !== undefined && (
+        <div key="result">
+          <p class="about">Result:</p>
+          <pre tabindex={0}>{text}</pre>
+        </div>
+      )}
     </details>
   );
 }
 
 function RunningCall({
-  call: { name, arguments: args, startedAt },
+  call: { name, arguments: args, startedAt, progress },
   now,
   number,
   onCancel,
@@ -451,7 +568,7 @@ function RunningCall({
     <div class="chat-call running-call">
       <Dot tone="busy" />
       <span class="mono clip">
-        {name} <span class="about">{args}</span>
+        {name} <span class="about">{progress ?? args}</span>
       </span>
       <span class="about number">{formatElapsed(Math.max(0, now - startedAt))}</span>
       <Button

@@ -201,7 +201,7 @@ function TopBar({ state, actions }: ViewProps) {
         <svg viewBox="0 0 32 32" aria-hidden="true">
           <path d="M4 8h8l4 8 4 8h8M4 24h8l4-8 4-8h8M4 16h24" />
         </svg>
-        toolmux
+        <span>toolmux</span>
       </a>
       {hubs.length > 1 && (
         <Choice

@@ -1,11 +1,18 @@
-import { useState } from "hono/jsx/dom";
+import { useEffect, useState } from "hono/jsx/dom";
 import { nameOfClient } from "../../base/client-name.ts";
 import type { Actions, ViewProps } from "./actions.ts";
-import type { CallDocument, ClientDocuments, Decision, EndedCall } from "./documents.ts";
+import type {
+  CallDocument,
+  ClientDocuments,
+  Decision,
+  EndedCall,
+  KeptCallDocument,
+} from "./documents.ts";
 import { FilteredList, type ListFilter, nameOptions } from "./filtered-list.tsx";
 import {
   count,
   formatBytes,
+  formatDateTime,
   formatDuration,
   formatElapsed,
   formatTime,
@@ -13,8 +20,9 @@ import {
   toCsv,
 } from "./format.ts";
 import { Button, Drawer, Facts, Header, Ready } from "./parts.tsx";
-import { type DashboardState, routeTo, valueOf } from "./state.ts";
+import { type DashboardState, type Loaded, LOADING, routeTo, valueOf } from "./state.ts";
 import { type Column, DataTable } from "./table.tsx";
+import { ToolAnswer } from "./tools.tsx";
 
 const WAITING: Readonly<Record<string, string>> = {
   server: "waits for the server",
@@ -406,7 +414,7 @@ function CallDrawer({
           <p class="pre">
             {ended?.reason ??
               (ended?.code === undefined
-                ? "The server answered with an error. The hub does not keep the answer."
+                ? "The server answered with an error. The result below has it, if it is kept."
                 : outcome)}
           </p>
         </section>
@@ -417,7 +425,7 @@ function CallDrawer({
           Server: <a href={routeTo("servers", server)}>{server}</a>,
           "Own name of the tool": <span class="mono">{tool}</span>,
           Client: client,
-          Started: new Date(at).toISOString(),
+          Started: formatDateTime(at),
           Code: ended?.code,
           By: what.kind === "decision" ? what.decision.by : ended?.by,
           Duration: ended
@@ -450,12 +458,81 @@ function CallDrawer({
           Open the log of {server}
         </a>
       </p>
-      <p class="about">
-        The hub does not keep arguments and results. The plugin audit-log can write arguments to a
-        file.
-      </p>
+      {ended !== undefined && <KeptParts key="kept" call={ended.call} actions={actions} />}
     </Drawer>
   );
+}
+
+/** The arguments and the result of an ended call, if a plugin such as audit-log has kept them. */
+function KeptParts({ call, actions }: { readonly call: number; readonly actions: Actions }) {
+  const [kept, setKept] = useState<Loaded<KeptCallDocument>>(LOADING);
+  useEffect(() => {
+    let isOpen = true;
+    void actions.readKeptCall(call).then((loaded) => {
+      if (isOpen) setKept(loaded);
+    });
+    return () => void (isOpen = false);
+  }, [call]);
+  return (
+    <Ready
+      of={kept}
+      what="arguments and results"
+      icon="calls"
+      draw={({ by, arguments: args, argumentsSize, result, resultSize }) =>
+        by === undefined ? (
+          <p key="none" class="about">
+            No arguments and no result are kept of this call. The{" "}
+            <a href={routeTo("configure")}>plugin audit-log</a> keeps them, if it is switched on
+            with <code>arguments = true</code> and <code>results = true</code>.
+          </p>
+        ) : (
+          <div key="kept" class="flow" data-kept={by}>
+            <section aria-labelledby="kept-arguments">
+              <h3 id="kept-arguments">Arguments</h3>
+              {args === undefined ? (
+                <p key="none" class="about">
+                  {notKept("arguments", argumentsSize, by)}
+                </p>
+              ) : (
+                <pre key="text" tabindex={0}>
+                  {indented(args)}
+                </pre>
+              )}
+            </section>
+            <section aria-labelledby="kept-result">
+              <h3 id="kept-result">Result</h3>
+              {result === undefined ? (
+                <p key="none" class="about">
+                  {notKept("result", resultSize, by)}
+                </p>
+              ) : (
+                <ToolAnswer key="answer" answer={indented(result)} />
+              )}
+            </section>
+            <p class="about">From {by}, which may hide values.</p>
+          </div>
+        )
+      }
+    />
+  );
+}
+
+/** Why there is no text of the arguments or of the result. @param size of a text that was too long, in bytes */
+function notKept(what: "arguments" | "result", size: number | undefined, by: string): string {
+  if (size !== undefined) return `Too long to be kept${size > 0 ? `: ${formatBytes(size)}` : ""}.`;
+  return what === "arguments"
+    ? `${by} does not keep arguments; its option "arguments" is off.`
+    : `${by} has no result: the call has none, or its option "results" is off.`;
+}
+
+/** A JSON text with line breaks; the text itself where that would change a number, or it is no JSON. */
+function indented(json: string): string {
+  try {
+    const value: unknown = JSON.parse(json);
+    return JSON.stringify(value) === json ? JSON.stringify(value, null, 2) : json;
+  } catch {
+    return json;
+  }
 }
 
 function toJson(entries: readonly Entry[]): string {

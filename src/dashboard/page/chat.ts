@@ -2,16 +2,35 @@ import { nounFor } from "../../base/format.ts";
 import type { RunEvent } from "./documents.ts";
 import { count, formatDuration, formatNumber } from "./format.ts";
 
-/** A part of a conversation, as it is shown. Times are in ms since the epoch, durations in ms, sizes in bytes. */
-export type ChatItem =
-  /** A message of the person. */
-  | { readonly kind: "message"; readonly text: string }
-  | { readonly kind: "text" | "thinking"; readonly text: string; readonly agent: string }
-  | ChatCall
-  /** The outcome of a run, or a notice about the conversation. */
-  | { readonly kind: "note"; readonly text: string; readonly isError: boolean };
+/** The nested run of which an item is a part; absent: the outermost run. */
+interface InRun {
+  readonly run?: string | undefined;
+}
 
-export interface ChatCall {
+/** A part of a conversation, as it is shown. Times are in ms since the epoch, durations in ms, sizes in bytes. */
+export type ChatItem = InRun &
+  (
+    | /** A message of the person. */ { readonly kind: "message"; readonly text: string }
+    | { readonly kind: "text" | "thinking"; readonly text: string; readonly agent: string }
+    | ChatCall
+    | ChatRun
+    /** The outcome of a run, or a notice about the conversation. */
+    | { readonly kind: "note"; readonly text: string; readonly isError: boolean }
+  );
+
+/** What another agent does for the one that has called it. */
+export interface ChatRun extends InRun {
+  readonly kind: "agent";
+  /** The id of the nested run, which its items have in `run`. */
+  readonly id: string;
+  readonly agent: string;
+  readonly task: string;
+  readonly startedAt: number;
+  /** How it has ended, in words; undefined while it runs. */
+  readonly end: { readonly isGood: boolean; readonly text: string } | undefined;
+}
+
+export interface ChatCall extends InRun {
   readonly kind: "call";
   readonly id: string;
   readonly name: string;
@@ -25,8 +44,12 @@ export interface ChatCall {
         readonly error: string | undefined;
         readonly duration: number;
         readonly size: number;
+        /** The beginning of the result. */
+        readonly result: string | undefined;
       }
     | undefined;
+  /** What the tool has told about its progress. */
+  readonly progress?: string;
 }
 
 /** A conversation with an agent. */
@@ -46,6 +69,8 @@ export interface Chat {
   readonly announcement: string;
   /** `gone`: the hub does not have the conversation any more. */
   readonly link: "opening" | "open" | "gone";
+  /** Why the conversation could not be opened. */
+  readonly reason?: string | undefined;
 }
 
 export function emptyChat(id: string): Chat {
@@ -80,8 +105,11 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
     for (const [index, item] of items.entries())
       if (item.kind === "call" && item.end === undefined) {
         const duration = at - item.startedAt;
-        items[index] = { ...item, end: { isGood: false, error: "cancelled", duration, size: 0 } };
-      }
+        const result = undefined;
+        const end = { isGood: false, error: "cancelled", duration, size: 0, result };
+        items[index] = { ...item, end };
+      } else if (item.kind === "agent" && item.end === undefined)
+        items[index] = { ...item, end: { isGood: false, text: "cancelled" } };
   };
   for (const event of events) {
     if ("kind" in event) {
@@ -106,10 +134,37 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
       case "textDelta":
       case "thinkingDelta": {
         const kind = event.type === "textDelta" ? "text" : "thinking";
-        const last = items.at(-1);
+        const { text, run } = event;
+        // Runs that are nested side by side write in turns.
+        const index = items.findLastIndex((item) => item.run === run);
+        const last = items[index];
         if (last?.kind === kind && last.agent === event.agent)
-          items[items.length - 1] = { ...last, text: last.text + event.text };
-        else items.push({ kind, text: event.text, agent: event.agent });
+          items[index] = { ...last, text: last.text + text };
+        else items.push({ kind, text, agent: event.agent, run });
+        break;
+      }
+      case "agentStarted": {
+        const { runId: id, agent: name, task, run, at: startedAt } = event;
+        items.push({ kind: "agent", id, agent: name, task, run, startedAt, end: undefined });
+        announcement = `${name} is at work.`;
+        break;
+      }
+      case "agentEnded": {
+        const index = items.findLastIndex(
+          (item) => item.kind === "agent" && item.id === event.runId,
+        );
+        const ended = items[index];
+        if (ended?.kind !== "agent") break;
+        const { success: isGood, error = "failed", duration, usage } = event;
+        const used = usage.inputTokens + usage.outputTokens;
+        const facts = factsOf(duration, event.toolCalls, used, usage.estimated);
+        items[index] = { ...ended, end: { isGood, text: isGood ? facts : `${error} · ${facts}` } };
+        break;
+      }
+      case "toolProgress": {
+        const index = callIn(items, event);
+        const item = items[index];
+        if (item?.kind === "call") items[index] = { ...item, progress: event.message };
         break;
       }
       case "toolCallStart":
@@ -121,22 +176,20 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
           arguments: event.arguments,
           startedAt: event.at,
           end: undefined,
+          run: event.run,
         });
         announcement = `${event.agent} calls ${event.toolName}.`;
         break;
       case "toolExecuted": {
-        const index = items.findLastIndex(
-          (item) =>
-            item.kind === "call" && item.id === event.toolCallId && item.agent === event.agent,
-        );
+        const index = callIn(items, event);
         const item = items[index];
         if (item?.kind !== "call") break;
-        const { success: isGood, error, duration, size } = event;
-        items[index] = { ...item, end: { isGood, error, duration, size } };
+        const { success: isGood, error, duration, size, result } = event;
+        items[index] = { ...item, end: { isGood, error, duration, size, result } };
         break;
       }
       case "transferred":
-        agent = event.to;
+        if (event.run === undefined) agent = event.to;
         note(`${event.from} has handed the conversation to ${event.to}.`);
         break;
       case "usage":
@@ -146,9 +199,7 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
         const { stopReason, duration, toolCalls, usage, text } = event;
         const ending = ENDINGS[stopReason];
         const used = usage.inputTokens + usage.outputTokens;
-        const total = formatNumber(used);
-        const tokens = usage.estimated === true ? `about ${total}` : total;
-        const facts = `${formatDuration(duration)} · ${count(toolCalls, "call")} · ${tokens} ${nounFor(used, "token")}`;
+        const facts = factsOf(duration, toolCalls, used, usage.estimated);
         note(ending === undefined ? facts : `${ending} ${facts}`);
         announcement = ending ?? `${agent} has answered: ${text}`;
         break;
@@ -163,6 +214,32 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
     }
   }
   return { ...chat, items, seq, sent, isRunning, isWaiting, agent, announcement };
+}
+
+function factsOf(
+  duration: number,
+  toolCalls: number,
+  tokens: number,
+  isEstimated: boolean | undefined,
+): string {
+  const total = formatNumber(tokens);
+  const about = isEstimated === true ? `about ${total}` : total;
+  return `${formatDuration(duration)} · ${count(toolCalls, "call")} · ${about} ${nounFor(tokens, "token")}`;
+}
+
+/** The index of the call that an event is about; -1 if there is none. */
+function callIn(
+  items: readonly ChatItem[],
+  { toolCallId, agent, run }: Extract<RunEvent, { type: "toolExecuted" | "toolProgress" }>,
+): number {
+  // The progress of a called agent comes from inside of its run.
+  return items.findLastIndex(
+    (item) =>
+      item.kind === "call" &&
+      item.id === toolCallId &&
+      item.agent === agent &&
+      (item.run === run || item.end === undefined),
+  );
 }
 
 /** A part of a text: a block of code, or a paragraph. */

@@ -1,5 +1,6 @@
 import { useState } from "hono/jsx/dom";
 import { describeSecretUsers } from "../../manifest/secret-users.ts";
+import { isReservedName } from "../../secrets/secret-name.ts";
 import type { ViewProps } from "./actions.ts";
 import type { SecretsDocument, ServerDocument } from "./documents.ts";
 import { Button, Empty, Header, Ready } from "./parts.tsx";
@@ -100,6 +101,7 @@ export function SecretForm({
 }) {
   const [value, setValue] = useState<string | undefined>(undefined);
   const isMissing = places.length === 0;
+  const isReserved = isReservedName(name);
   const usedBy = describeSecretUsers(users);
   const id = `secret-${name}`;
   const save = (event: Event): void => {
@@ -115,10 +117,14 @@ export function SecretForm({
         <span class="mono">{name}</span>{" "}
         <span class={isMissing ? "badge bad" : "badge"}>{isMissing ? "missing" : "set"}</span>{" "}
         <span class="about">
-          {usedBy.length === 0 ? "not used" : `used by ${usedBy.join(", ")}`}
+          {isReserved
+            ? "used by toolmux for logins"
+            : usedBy.length === 0
+              ? "not used"
+              : `used by ${usedBy.join(", ")}`}
         </span>
       </span>
-      {value === undefined ? (
+      {isReserved ? null : value === undefined ? (
         <Button
           key="set"
           text={isMissing ? "Set" : "Replace"}

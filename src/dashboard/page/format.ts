@@ -115,7 +115,7 @@ export function formatAgo(at: number, now: number): string {
 
 export function formatBytes(bytes: number): string {
   if (bytes < 1000) return `${bytes} B`;
-  const units = ["kB", "MB", "GB", "TB"];
+  const units = ["KB", "MB", "GB", "TB"];
   let value = bytes;
   let unit = -1;
   do {
@@ -133,6 +133,13 @@ const clock = new Intl.DateTimeFormat("en-GB", {
 
 export function formatTime(at: number): string {
   return clock.format(at);
+}
+
+const date = new Intl.DateTimeFormat("sv-SE");
+
+/** A time with its date, in the time zone of the person: year, month and day first. */
+export function formatDateTime(at: number): string {
+  return `${date.format(at)} ${formatTime(at)}`;
 }
 
 export function formatTokens(tokens: number): string {

@@ -2,7 +2,7 @@ import { type Child, useEffect, useMemo, useRef, useState } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
 import type { LogEntryDocument, LogLevel } from "./documents.ts";
 import { FilteredList, type ListFilter } from "./filtered-list.tsx";
-import { count, formatTime } from "./format.ts";
+import { count, formatDateTime, formatTime } from "./format.ts";
 import { Button, Choice, copyText, Header, Ready } from "./parts.tsx";
 import { routeTo, serversOf } from "./state.ts";
 
@@ -148,7 +148,7 @@ export function LogsView({ state, actions }: ViewProps) {
       {chosen !== undefined && (
         <section key="chosen" class="card panel" aria-label="The chosen line">
           <p class="about">
-            {new Date(chosen.at).toISOString()} · {chosen.level} · {chosen.server ?? "toolmux"} ·{" "}
+            {formatDateTime(chosen.at)} · {chosen.level} · {chosen.server ?? "toolmux"} ·{" "}
             {chosen.source}
             {chosen.times > 1 ? ` · ${chosen.times} times in a row` : ""}
           </p>

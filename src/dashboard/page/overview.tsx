@@ -7,7 +7,15 @@ import { hubNames } from "./hub-names.ts";
 import { Button, Dot, Header, Icon, Ready } from "./parts.tsx";
 import { FirstSteps } from "./first-steps.tsx";
 import { SharingOffers } from "./sharing.tsx";
-import { type DashboardState, openAlerts, routeTo, serversOf, valueOf } from "./state.ts";
+import {
+  type DashboardState,
+  MINUTES,
+  openAlerts,
+  routeOfServer,
+  routeTo,
+  serversOf,
+  valueOf,
+} from "./state.ts";
 
 /** The home of the page: whether all is well, and what to do. */
 export function OverviewView({ state, actions }: ViewProps) {
@@ -42,7 +50,7 @@ export function OverviewView({ state, actions }: ViewProps) {
       />
       <SharingOffers key="sharing" state={state} />
       <ul class="plain cards tiles">
-        <CallTiles minutes={valueOf(state.minutes)} running={state.calls.size} />
+        <CallTiles minutes={valueOf(state.minutes)} running={state.calls.size} now={state.now} />
         <ApprovalTile state={state} />
         <CostTile state={state} />
       </ul>
@@ -52,6 +60,12 @@ export function OverviewView({ state, actions }: ViewProps) {
             Clients
           </h2>
           <Clients state={state} />
+          {state.hubs.length > 1 && (
+            <div key="hubs">
+              <h2 class="part">Hubs</h2>
+              <Hubs state={state} actions={actions} />
+            </div>
+          )}
         </section>
         <section aria-labelledby="changes">
           <h2 class="part" id="changes">
@@ -163,6 +177,16 @@ function TroubleRow({
             Logs
           </a>
         )}
+        {server !== undefined && cure === "retry" && (
+          <a
+            key="edit"
+            class="button"
+            href={routeOfServer(server, "config")}
+            aria-label={`Edit ${title}`}
+          >
+            Edit
+          </a>
+        )}
         {server !== undefined && cure === "login" && (
           <Button
             key="login"
@@ -204,23 +228,33 @@ function TroubleRow({
   );
 }
 
-/** The calls of all tools in each minute, oldest first. */
-function perMinute({ tools }: UsageDocument, of: "calls" | "failed"): readonly number[] {
-  const length = tools[0]?.points.length ?? 60;
-  return Array.from({ length }, (_, at) =>
-    tools.reduce((sum, { points }) => sum + (points[at]?.[of] ?? 0), 0),
+/** The calls of all tools in each minute of the last hour, oldest first. The minutes since the answer had no call. */
+function perMinute(
+  { tools, until, step }: UsageDocument,
+  of: "calls" | "failed",
+  now: number,
+): readonly number[] {
+  const passed = now === 0 ? 0 : Math.max(0, Math.floor((now - until) / step));
+  return Array.from({ length: MINUTES }, (_, at) =>
+    tools.reduce((sum, { points }) => sum + (points[at + passed]?.[of] ?? 0), 0),
   );
 }
 
 function CallTiles({
   minutes,
   running,
+  now,
 }: {
   readonly minutes: UsageDocument | undefined;
   readonly running: number;
+  readonly now: number;
 }) {
-  const calls = minutes === undefined ? [] : perMinute(minutes, "calls");
-  const errors = minutes === undefined ? [] : perMinute(minutes, "failed");
+  const calls = minutes === undefined ? [] : perMinute(minutes, "calls", now);
+  const errors = minutes === undefined ? [] : perMinute(minutes, "failed", now);
+  const last = (values: readonly number[]): string => {
+    const value = values.at(-1);
+    return value === undefined ? "–" : formatNumber(value);
+  };
   const sum = (values: readonly number[]): number => values.reduce((all, one) => all + one, 0);
   return (
     <>
@@ -228,7 +262,7 @@ function CallTiles({
         <a class="name" href={routeTo("calls")}>
           Calls a minute
         </a>
-        <strong class="figure">{formatNumber(calls.at(-1) ?? 0)}</strong>
+        <strong class="figure">{last(calls)}</strong>
         <Bars
           values={calls}
           tone="accent"
@@ -242,9 +276,7 @@ function CallTiles({
         <a class="name" href={routeTo("usage")}>
           Errors a minute
         </a>
-        <strong class={`figure ${(errors.at(-1) ?? 0) > 0 ? "bad" : ""}`}>
-          {formatNumber(errors.at(-1) ?? 0)}
-        </strong>
+        <strong class={`figure ${(errors.at(-1) ?? 0) > 0 ? "bad" : ""}`}>{last(errors)}</strong>
         <Bars
           values={errors}
           tone="bad"
@@ -373,6 +405,45 @@ function Clients({ state: { clients, now } }: { readonly state: DashboardState }
           </span>
         </li>
       ))}
+    </ul>
+  );
+}
+
+/** All hubs of this user, with their clients. */
+function Hubs({ state: { hubs, hubId, hubClients }, actions }: ViewProps) {
+  const names = hubNames(hubs, hubClients);
+  return (
+    <ul class="card list">
+      {hubs.map(({ id, pid, name }) => {
+        const clients = hubClients.get(id) ?? [];
+        return (
+          <li key={id} class="pair">
+            <span class="stack">
+              {id === hubId ? (
+                <span key="this" class="name">
+                  {names.get(id) ?? name}
+                </span>
+              ) : (
+                <button
+                  key="other"
+                  type="button"
+                  class="as-link name"
+                  onClick={() => actions.openHub(id, "overview")}
+                >
+                  {names.get(id) ?? name}
+                </button>
+              )}
+              <span class="about">
+                process {pid}
+                {id === hubId ? ", shown here" : ""}
+              </span>
+            </span>
+            <span class="about">
+              {clients.length === 0 ? "no client" : clients.map(nameOfClient).join(", ")}
+            </span>
+          </li>
+        );
+      })}
     </ul>
   );
 }

@@ -109,7 +109,7 @@ export function Question({
       </div>
       <p>{reason}</p>
       <pre tabindex={0} aria-label="Arguments">
-        {argumentsShown}
+        {isBanner ? shortened(argumentsShown) : argumentsShown}
       </pre>
       <div class="actions">
         {choices.map((choice) => {
@@ -186,4 +186,19 @@ export function QuestionBanner({
       )}
     </div>
   );
+}
+
+/** Longest JSON text, in UTF-16 units, that a banner shows in one line. */
+const MAX_LINE = 90;
+
+/** A JSON text without its line breaks, if it is short; else, or where that would change a value, the text itself. */
+function shortened(json: string): string {
+  try {
+    const value: unknown = JSON.parse(json);
+    const line = JSON.stringify(value);
+    const isSame = JSON.stringify(value, null, 2) === json;
+    return isSame && line.length <= MAX_LINE ? line : json;
+  } catch {
+    return json;
+  }
 }

@@ -14,6 +14,7 @@ import {
   LOG_LINES,
   type Route as PageRoute,
   serversOf,
+  MINUTES,
   USAGE_POINTS,
   valueOf,
   type ViewName,
@@ -193,8 +194,14 @@ export class HubReads {
   }
 
   async readRuns(): Promise<void> {
-    const loaded = await this.load("GET /runs");
-    this.store.change({ runs: mapLoaded(loaded, ({ runs }) => runs) });
+    const [open, kept] = await Promise.all([
+      this.load("GET /runs"),
+      this.load("GET /conversations"),
+    ]);
+    this.store.change({
+      runs: mapLoaded(open, ({ runs }) => runs),
+      conversations: mapLoaded(kept, ({ conversations }) => conversations),
+    });
   }
 
   async #readEnded(): Promise<void> {
@@ -215,7 +222,7 @@ export class HubReads {
 
   /** Reads the calls of each minute of the last hour. */
   async readMinutes(): Promise<void> {
-    const query = { window: "1h", points: 60 };
+    const query = { window: "1h", points: MINUTES };
     this.store.change({ minutes: await this.load("GET /usage", { query }) });
   }
 
@@ -362,7 +369,10 @@ export class HubReads {
     if (stale.has("hub")) read("hub", () => this.#readHub());
     // `hub` is stale after the hub has read its manifest again. Then the agents may have changed, too.
     if (stale.has("hub") && view === "agents") void this.readAgents();
-    if (stale.has("clients") || (stale.has("activity") && view === "clients"))
+    if (
+      stale.has("clients") ||
+      (stale.has("activity") && (view === "clients" || view === "overview"))
+    )
       read("clients", () => this.readClients());
     if (stale.has("tools")) read("tools", () => this.#readTools());
     if (stale.has("calls")) read("calls", () => this.readCalls());
@@ -371,6 +381,8 @@ export class HubReads {
       read("modes", () => this.readModes());
     if ((stale.has("limits") || stale.has("activity")) && view === "usage")
       read("limits", () => this.#readLimits());
+    if (stale.has("activity") && view === "overview")
+      read("activity", () => this.readMinutes(), USAGE_INTERVAL);
     if (stale.has("activity") && view === "usage")
       read(
         "activity",

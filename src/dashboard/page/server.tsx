@@ -292,6 +292,11 @@ function Trouble({ server, now }: { readonly server: ServerDocument; readonly no
               <li key={remedy}>{remedy}</li>
             ))}
           </ul>
+          <p class="actions">
+            <a class="button" href={routeOfServer(server.name, "config")}>
+              Edit its settings
+            </a>
+          </p>
         </div>
       )}
       {stderr !== undefined && (

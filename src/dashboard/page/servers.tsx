@@ -161,12 +161,12 @@ function columnsFor(
     {
       name: "Tools",
       width: "6.6rem",
-      from: 740,
+      from: 660,
       isNumber: true,
       sortBy: ({ shown }) => shown,
       draw: (server) => (server.state === "connected" || server.shown > 0 ? toolBadge(server) : ""),
     },
-    number("Calls", "4rem", 860, ({ calls }) => calls, formatNumber),
+    number("Calls", "4rem", 740, ({ calls }) => calls, formatNumber),
     number("Errors", "4rem", 1060, (server) => of(server)?.errors, formatNumber),
     number("Median", "4.8rem", 1060, (server) => of(server)?.median, formatDuration),
     number(

@@ -18,6 +18,7 @@ import type {
   MachineDocument,
   LogEntryDocument,
   ModesDocument,
+  ConversationDocument,
   RunDocument,
   RegistryDocument,
   SecretsDocument,
@@ -38,6 +39,9 @@ export type NotificationSetting = "on" | "off" | "blocked";
 
 /** The windows of the usage, and the number of parts into which charts divide each. */
 export const USAGE_POINTS = { "5m": 5, "15m": 15, "1h": 30, "24h": 24 } as const;
+
+/** The number of parts of the hour that the overview shows. */
+export const MINUTES = 60;
 
 export type UsageWindow = keyof typeof USAGE_POINTS;
 
@@ -274,6 +278,8 @@ export interface DashboardState {
   readonly agents: Loaded<readonly AgentDocument[]>;
   /** The conversations with agents that are open in the hub. */
   readonly runs: Loaded<readonly RunDocument[]>;
+  /** The conversations that are kept, open or not. */
+  readonly conversations: Loaded<readonly ConversationDocument[]>;
   /** The conversation that is shown. */
   readonly chat: Chat | undefined;
   readonly activity: Loaded<{ readonly since: number; readonly calls: readonly EndedCall[] }>;
@@ -357,6 +363,7 @@ export const INITIAL_STATE: DashboardState = {
   remembered: [],
   agents: LOADING,
   runs: LOADING,
+  conversations: LOADING,
   chat: undefined,
   activity: LOADING,
   usage: LOADING,

@@ -179,7 +179,12 @@ export class HubStream {
     this.#seq = undefined;
     this.#leaveRun();
     this.#store.dropEvents();
-    this.#store.change({ agents: LOADING, runs: LOADING, toolRuns: new Map() });
+    this.#store.change({
+      agents: LOADING,
+      runs: LOADING,
+      conversations: LOADING,
+      toolRuns: new Map(),
+    });
     this.#store.change({ hubId, calls: new Map(), ended: [], decisions: [], alerts: [] });
   }
 
@@ -199,6 +204,14 @@ export class HubStream {
     void this.#followRun(id, this.#run.signal);
   }
 
+  /** Reads a conversation again from its beginning. */
+  followAgain(id: string): void {
+    this.#leaveRun();
+    this.#store.change({ chat: emptyChat(id) });
+    this.#showRun(id);
+    void this.#reads.readRuns();
+  }
+
   #leaveRun(): void {
     this.#run?.abort();
     this.#run = undefined;
@@ -206,6 +219,7 @@ export class HubStream {
   }
 
   async #followRun(id: string, signal: AbortSignal): Promise<void> {
+    let isOpened = false;
     for (let failures = 0; ; failures++) {
       const { chat } = this.#store.state;
       const path = `${this.#reads.hubUrl}/runs/${encodeURIComponent(id)}/events`;
@@ -225,7 +239,19 @@ export class HubStream {
       if (signal.aborted) return;
       this.#takeRunEvents(id);
       if (failure?.status === 404 && failure.code !== "hubNotRunning") {
-        this.changeChat(id, () => ({ link: "gone", isRunning: false, sent: [] }));
+        // A conversation that is kept is opened when it is first shown.
+        const isFirst = !isOpened && (this.#store.state.chat?.seq ?? 0) === 0;
+        const params = { id };
+        const opened =
+          isFirst && (await this.#reads.get("POST /conversations/:id/open", { params }));
+        isOpened = true;
+        if (signal.aborted) return;
+        if (opened && opened.kind === "ok") {
+          void this.#reads.readRuns();
+          continue;
+        }
+        const reason = opened && opened.code !== "notFound" ? opened.message : undefined;
+        this.changeChat(id, () => ({ link: "gone", isRunning: false, sent: [], reason }));
         void this.#reads.readRuns();
         return;
       }

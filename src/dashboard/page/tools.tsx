@@ -32,7 +32,7 @@ function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
     const key = `${server}\n${tool}`;
     const own = notes.get(key) ?? [];
     notes.delete(key);
-    return { key: name, name, server, tool, description, notes: own, tokens, hints };
+    return { key, name, server, tool, description, notes: own, tokens, hints };
   });
   const hidden = [...notes.values()].map((own): Row => {
     const [{ server, tool } = { server: "", tool: "" }] = own;
@@ -47,7 +47,10 @@ function rowsOf(tools: DashboardState["tools"]): readonly Row[] {
       hints: undefined,
     };
   });
-  return [...shown, ...hidden];
+  // A tool stays at its place when a person hides it.
+  return [...Map.groupBy([...shown, ...hidden], ({ server }) => server).values()].flatMap((own) =>
+    own.toSorted((a, b) => (a.tool < b.tool ? -1 : a.tool > b.tool ? 1 : 0)),
+  );
 }
 
 /** A row, or the heading of the rows of a server. */
@@ -328,7 +331,9 @@ function ToolRow({
             role="switch"
             checked={!isHidden}
             aria-label={`Show ${tool} of ${server} to clients`}
-            onChange={() => actions.hideTool(server, tool, !isHidden)}
+            onChange={({ target }) =>
+              actions.hideTool(server, tool, !(target as HTMLInputElement).checked)
+            }
           />
           Shown
         </label>
@@ -425,7 +430,7 @@ function ToolDrawer({
 }
 
 /** The texts of a tool's result, if the answer is one; the whole answer as JSON is behind them. */
-function ToolAnswer({ answer }: { readonly answer: string }) {
+export function ToolAnswer({ answer }: { readonly answer: string }) {
   const texts = textsOf(answer);
   if (texts === undefined)
     return (

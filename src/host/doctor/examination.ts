@@ -21,6 +21,7 @@ import { Redactor } from "../../transport/redact.ts";
 import type { HostContext } from "../context.ts";
 import type { HttpAddress } from "../http-address.ts";
 import { checkClients } from "./clients.ts";
+import { checkConversations } from "./conversations.ts";
 import { checkSecrets, checkTokens } from "./credentials.ts";
 import { checkHubs } from "./hubs.ts";
 import { findLeftovers } from "./leftovers.ts";
@@ -92,6 +93,7 @@ export async function collectFindings(
   const ownFiles = await listOwnFiles(context);
   const permissions = await checkPermissions(manifest, ownFiles);
   const leftovers = await findLeftovers(ownFiles, context, now);
+  const conversations = await checkConversations(manifest, context, now);
   const isNamed = config.length > 0;
   const missing = await findMissingFiles(loaded.problems, isNamed, context);
   /**
@@ -125,6 +127,7 @@ export async function collectFindings(
     ...ports,
     ...permissions,
     ...leftovers,
+    ...conversations,
     ...snapshotFindings,
     // If `checkServers` has reported why a server cannot be started, its failed start is not reported again.
     ...(isLive ? listing.findings : []).filter(

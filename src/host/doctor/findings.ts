@@ -44,6 +44,7 @@ export const FINDING_CODES = {
   TM604: codeInfo("warning", "there is a socket of a toolmux that was killed"),
   TM605: codeInfo("info", "one hub for all clients would save processes, or could not be started"),
   TM606: codeInfo("warning", "the service starts a toolmux that is gone or older"),
+  TM607: codeInfo("info", "conversations with agents are kept"),
   TM701: codeInfo("error", "other users can read a manifest that contains secrets"),
   TM702: codeInfo("warning", "other users can read private files of toolmux"),
   TM703: codeInfo("warning", "other users can change a manifest"),
