@@ -122,8 +122,9 @@ function importedPackages(): readonly string[] {
   const found = new Set(imported.filter(isInstalled));
   for (const name of found) {
     const manifest = readFileSync(join(PACKAGES, name, "package.json"), "utf8");
-    const { dependencies = {} } = JSON.parse(manifest) as { dependencies?: object };
-    for (const other of Object.keys(dependencies).filter(isInstalled)) found.add(other);
+    const { dependencies, peerDependencies } = JSON.parse(manifest) as Record<string, object>;
+    const others = Object.keys({ ...dependencies, ...peerDependencies });
+    for (const other of others.filter(isInstalled)) found.add(other);
   }
   return [...found];
 }
