@@ -24,21 +24,17 @@ const RUNS: readonly { readonly run: RegExp; readonly decode: (run: string) => s
 
 /** Number of UTF-16 units of one encoded text that are decoded. */
 const MAX_RUN = 16 * 1024;
-const MAX_FOUND = 64;
 
 /** Finds base64, hexadecimal digits, percent encoding, entities and escapes that are readable when decoded. */
-export function findEncoded(text: string): EncodedText[] {
-  const found: EncodedText[] = [];
+export function* findEncoded(text: string): Generator<EncodedText> {
   for (const { run, decode } of RUNS) {
     for (const match of text.matchAll(run)) {
       for (const decoded of decode(match[0].slice(0, MAX_RUN))) {
         if (!isReadable(decoded)) continue;
-        found.push({ start: match.index, end: match.index + match[0].length, decoded });
-        if (found.length >= MAX_FOUND) return found;
+        yield { start: match.index, end: match.index + match[0].length, decoded };
       }
     }
   }
-  return found;
 }
 
 function decodeDigits(run: string): string[] {

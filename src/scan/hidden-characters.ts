@@ -7,7 +7,7 @@ export interface HiddenRange {
 
 /** What may be hidden: a text without any of these is not looked at further. */
 const SUSPECTS =
-  // oxlint-disable-next-line no-control-regex
+  // oxlint-disable-next-line no-control-regex, no-misleading-character-class
   /[\u0008\u001b\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\ue000-\uf8ff\u{e0000}-\u{e0fff}\u{f0000}-\u{10ffff}]+/gu;
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
@@ -20,20 +20,22 @@ const EMOJI = /[\p{Extended_Pictographic}\p{Emoji_Modifier}\u20e3\ufe0f#*0-9]/u;
 const FLAG_TAGS = /^[\u{e0030}-\u{e0039}\u{e0061}-\u{e007a}]{1,8}\u{e007f}$/u;
 const IDEOGRAPH = /[\p{Ideographic}\p{Script=Mongolian}\p{Script=Phags_Pa}]/u;
 
-/** Finds the characters of a text that are hidden without need: in no emoji, and in no script that needs them. */
-export function findHidden(text: string): HiddenRange[] {
-  const found: HiddenRange[] = [];
+/**
+ * Finds the characters of a text that are hidden without need: in no emoji, and in no script that needs them. Hard ones
+ * are preferred.
+ */
+export function findHidden(text: string): HiddenRange | undefined {
+  let soft: HiddenRange | undefined;
   for (const match of text.matchAll(SUSPECTS)) {
     const [run] = match;
     const start = match.index;
     const end = start + run.length;
     const verdict = judge(run, characterBefore(text, start), characterAt(text, end), text);
-    if (verdict !== undefined) found.push({ start, end, hard: verdict === "hard" });
-    if (found.length >= MAX_FOUND) break;
+    if (verdict === "hard") return { start, end, hard: true };
+    if (verdict === "soft") soft ??= { start, end, hard: false };
   }
-  return found;
+  return soft;
 }
-const MAX_FOUND = 16;
 
 function judge(
   run: string,

@@ -18,55 +18,54 @@ const SPEAKER =
 const ORDER =
   /\b(?:you (?:must|should|are|will|need|have to)|first call|must|ignore|disregard|always|never|do not|don't|from now on|requires? you|whenever|read|call|the (?:assistant|model|ai|agent))\b/i;
 
-/** Finds markup that imitates the messages of a model. @param text from `readableText` */
-export function findMarkup(text: string): FoundPhrase[] {
-  const found: FoundPhrase[] = [];
-  if (text.includes("<")) {
+/** Finds markup that imitates the messages of a model. @param text from `readableText` @param lower in lower case */
+export function* findMarkup(text: string, lower: string): Generator<FoundPhrase> {
+  if (text.includes("</")) {
+    const closings = new Map<string, number>();
     for (const match of text.matchAll(PAIR)) {
-      const end = closingOf(text, match[1] ?? "", match.index);
-      if (end !== undefined)
-        found.push({ check: "pseudo-tag", hard: true, start: match.index, end });
-      if (found.length > MAX_FOUND) return found;
+      const end = closingOf(lower, match[1] ?? "", match.index, closings);
+      if (end !== undefined) yield { check: "pseudo-tag", hard: true, start: match.index, end };
     }
+    let inspected = 0;
     for (const match of text.matchAll(IMPORTANT)) {
-      const end = closingOf(text, match[1] ?? "", match.index);
-      if (end === undefined || !DIRECTIVE.test(text.slice(match.index, end))) continue;
-      found.push({ check: "pseudo-tag", hard: true, start: match.index, end });
-      if (found.length > MAX_FOUND) return found;
+      const end = closingOf(lower, match[1] ?? "", match.index, closings);
+      if (end === undefined) continue;
+      // Of what is inside of nested tags, each part is looked at once.
+      const from = Math.max(match.index, inspected);
+      inspected = Math.max(inspected, end);
+      if (!DIRECTIVE.test(text.slice(from, end))) continue;
+      yield { check: "pseudo-tag", hard: true, start: match.index, end };
     }
   }
-  for (const match of text.matchAll(TOKENS)) {
-    found.push({
-      check: "pseudo-tag",
-      hard: true,
-      start: match.index,
-      end: match.index + match[0].length,
-    });
-    if (found.length > MAX_FOUND) return found;
+  for (const [check, pattern] of ALONE) {
+    for (const match of text.matchAll(pattern)) {
+      const end = match.index + match[0].length;
+      if (pattern === SPEAKER && !ORDER.test(text.slice(end, end + 120))) continue;
+      yield { check, hard: true, start: match.index, end };
+    }
   }
-  for (const match of text.matchAll(HEADLINE)) {
-    found.push({
-      check: "role",
-      hard: true,
-      start: match.index,
-      end: match.index + match[0].length,
-    });
-    if (found.length > MAX_FOUND) return found;
-  }
-  for (const match of text.matchAll(SPEAKER)) {
-    const end = match.index + match[0].length;
-    if (!ORDER.test(text.slice(end, end + 120))) continue;
-    found.push({ check: "role", hard: true, start: match.index, end });
-    if (found.length > MAX_FOUND) return found;
-  }
-  return found;
 }
-const MAX_FOUND = 50;
+const ALONE = [
+  ["pseudo-tag", TOKENS],
+  ["role", HEADLINE],
+  ["role", SPEAKER],
+] as const;
 /** Where the closing tag is looked for, in UTF-16 units. */
 const MAX_INSIDE = 4096;
 
-function closingOf(text: string, name: string, start: number): number | undefined {
-  const inside = text.slice(start, start + MAX_INSIDE).toLowerCase();
-  const at = inside.indexOf(`</${name.toLowerCase()}`);
-  return at === -1 ? undefined : start + at + name.length + 3;
+/** The end of the closing tag. @param known where the next closing tag of a name is, or Infinity */
+function closingOf(
+  lower: string,
+  name: string,
+  start: number,
+  known: Map<string, number>,
+): number | undefined {
+  const tag = `</${name.toLowerCase()}`;
+  let at = known.get(tag) ?? -1;
+  if (at < start) {
+    const found = lower.indexOf(tag, start);
+    at = found === -1 ? Number.POSITIVE_INFINITY : found;
+    known.set(tag, at);
+  }
+  return at - start <= MAX_INSIDE ? at + tag.length : undefined;
 }

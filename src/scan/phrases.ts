@@ -9,11 +9,17 @@ export interface FoundPhrase {
   readonly end: number;
 }
 
+/** A text for people, and the same in lower case; both have the same length. */
+export interface ReadableText {
+  readonly readable: string;
+  readonly lower: string;
+}
+
 /**
  * A text as phrases are looked for in it: NFKC, without invisible characters, look-alikes of Latin letters replaced,
  * each run of white space one space or one line break.
  */
-export function readableText(text: string): string {
+export function readableText(text: string): ReadableText {
   let plain = text;
   if (NON_ASCII.test(text)) {
     plain = text.normalize("NFKC").replace(INVISIBLE, "");
@@ -22,9 +28,12 @@ export function readableText(text: string): string {
       .replace(/[\u2018\u2019\u02bc\u2032]/g, "'")
       .replace(/[\u201c\u201d\u00ab\u00bb\u2033]/g, '"');
   }
-  return plain.replace(/\*\*|\s\s+|[\t\r\f\v]/g, (match) =>
+  const readable = plain.replace(/\*\*|\s\s+|[\t\r\f\v]/g, (match) =>
     match === "**" ? "" : match.includes("\n") ? "\n" : " ",
   );
+  const lower = readable.toLowerCase();
+  // In lower case, few letters have another length.
+  return { readable: lower.length === readable.length ? readable : lower, lower };
 }
 
 // oxlint-disable-next-line no-control-regex
@@ -97,6 +106,16 @@ interface Rule {
   /** Whether the rule holds where the sentence denies it: "never send the user's keys to a remote server". */
   readonly evenDenied: boolean;
 }
+
+/**
+ * The first place of `what` after a gap, without a way back: a rule with several gaps would otherwise try all their
+ * combinations.
+ */
+function seek(gap: string, what: string): string {
+  const name = `place${places++}`;
+  return `(?=(?<${name}>${gap}?${what}))\\k<${name}>`;
+}
+let places = 0;
 
 /** Up to `count` words inside one clause, each with the white space after it. */
 function words(count: number): string {
@@ -213,7 +232,7 @@ const RULES: readonly Rule[] = [
     "override",
     true,
     "treat|consider|regard",
-    ` (?:any|all|every|each|the) (?:[a-z'-]{1,20} ){0,2}(?:instructions?|commands?|requests|directives?) ${words(8)}as ${words(6)}(?:from the (?:user|system|developer|administrator)|authorized|authorised|trusted|binding|user instructions?|system instructions?)`,
+    ` (?:any|all|every|each|the) (?:[a-z'-]{1,20} ){0,2}(?:instructions?|commands?|requests|directives?) ${seek(words(8), "as ")}${words(6)}(?:from the (?:user|system|developer|administrator)|authorized|authorised|trusted|binding|user instructions?|system instructions?)`,
   ),
   rule(
     "override",
@@ -347,63 +366,64 @@ const RULES: readonly Rule[] = [
     "exfiltrate",
     true,
     SEND,
-    ` ${words(3)}${OWNED} ${parts(5)}${PRIVATE_DATA} ${parts(6)}(?:to|at|via|through) ${ELSEWHERE}`,
+    ` ${seek(words(4), `${OWNED} `)}${seek(parts(6), PRIVATE_DATA)} ${seek(parts(8), `(?:to|at|via|through) ${ELSEWHERE}`)}`,
   ),
   rule(
     "exfiltrate",
     true,
     SEND,
-    ` ${parts(5)}${PRIVATE_FILE} ${parts(6)}(?:to|at|via|through) ${ELSEWHERE}`,
+    ` ${seek(parts(6), PRIVATE_FILE)} ${seek(parts(8), `(?:to|at|via|through) ${ELSEWHERE}`)}`,
   ),
   rule(
     "exfiltrate",
     true,
     "exfiltrate|exfiltrating|exfiltrates",
-    ` ${parts(6)}(?:${PRIVATE_DATA}\\b|${PRIVATE_FILE}|${ELSEWHERE})`,
+    ` ${seek(parts(6), `(?:${PRIVATE_DATA}\\b|${PRIVATE_FILE}|${ELSEWHERE})`)}`,
   ),
   rule(
     "exfiltrate",
     true,
     "append|include|embed|insert|put|add|pass|attach|place|write|copy|send|provide|encode|smuggle",
-    ` ${parts(5)}(?:the contents? of |user's |all |any |every )(?:[^\\s]{1,20} ){0,2}(?:environment variables|env vars|\\.env\\b|private keys?|ssh[ -]keys?|${PRIVATE_FILE}) ${parts(12)}(?:in|into|to|as|inside|within) (?:the|this|an?|your|its) ${words(3)}["'\`]?(?:[a-z_]{1,30}["'\`]? )?${RECEIVER}\\b`,
+    ` ${seek(parts(5), "(?:the contents? of |user's |all |any |every )")}(?:[^\\s]{1,20} ){0,2}(?:environment variables|env vars|\\.env\\b|private keys?|ssh[ -]keys?|${PRIVATE_FILE}) ${seek(parts(14), `(?:in|into|to|as|inside|within) (?:the|this|an?|your|its) ${words(3)}["'\`]?(?:[a-z_]{1,30}["'\`]? )?${RECEIVER}\\b`)}`,
   ),
   rule(
     "exfiltrate",
     true,
     SEND,
-    ` ${parts(10)}to (?:the |an? )?(?:attacker(?:'s|-controlled)?|adversary(?:'s)?|hacker(?:'s)?) (?:[a-z-]{1,20} )?(?:server|collector|endpoint|host|address|account|domain|url|site|machine|webhook|inbox|email)`,
+    ` ${seek(parts(10), `to (?:the |an? )?(?:attacker(?:'s|-controlled)?|adversary(?:'s)?|hacker(?:'s)?) (?:[a-z-]{1,20} )?(?:server|collector|endpoint|host|address|account|domain|url|site|machine|webhook|inbox|email)`)}`,
   ),
   rule(
     "exfiltrate",
     true,
     "bcc|bcc'd|bcc'ing|forward|redirect|reroute|copy",
-    ` ${parts(4)}(?:all|every|each)(?: of)?(?: the)?(?: user's)? ${words(2)}(?:emails?|messages?|payments?|transfers?|transactions?|invoices?)\\b`,
+    ` ${seek(parts(4), `(?:all|every|each)(?: of)?(?: the)?(?: user's)? ${words(2)}(?:emails?|messages?|payments?|transfers?|transactions?|invoices?) `)}${seek(parts(8), `(?:to|through|via) ${ELSEWHERE}`)}`,
   ),
+  rule("exfiltrate", true, "bcc|bcc'd|cc'd", ` (?:on|in|to) (?:all|every|each)\\b`),
 
   // credentials
   rule(
     "credentials",
     true,
     "read|open|cat|load|access|get|fetch|retrieve|find|copy|call|use|invoke|run|list|grab|collect|take|extract|look",
-    ` ${parts(8)}${PRIVATE_FILE} ${parts(10)}${HAND_OVER} (?:(?:its|the|their|them|it|that|those|all|both)(?: full| entire| raw| complete)? ?(?:contents?|results?|data|files?|output|keys?|values?|text)?(?: of [^\\s]{1,30})? ?)(?:as|in|into|to|inside|within|via|through|with|at|for|back)\\b`,
+    ` ${seek(parts(8), PRIVATE_FILE)} ${seek(parts(12), `${HAND_OVER} (?:(?:its|the|their|them|it|that|those|all|both)(?: full| entire| raw| complete)? ?(?:contents?|results?|data|files?|output|keys?|values?|text)?(?: of [^\\s]{1,30})? ?)(?:as|in|into|to|inside|within|via|through|with|at|for|back)\\b`)}`,
   ),
   rule(
     "credentials",
     true,
     "reads|read|reading|loads|copies|copy|put|puts|dumps",
-    ` ${parts(4)}${PRIVATE_FILE} ${parts(3)}(?:in|into|as|to) (?:an?|the|its|this) ${words(3)}(?:hidden |side |extra )?${RECEIVER}\\b`,
+    ` ${seek(parts(4), PRIVATE_FILE)} ${seek(parts(3), `(?:in|into|as|to) (?:an?|the|its|this) ${words(3)}(?:hidden |side |extra )?${RECEIVER}\\b`)}`,
   ),
   rule(
     "credentials",
     true,
     "instead",
-    `,? (?:return|output|send|include|print|read|provide|give|show) ${parts(5)}${PRIVATE_FILE}`,
+    `,? (?:return|output|send|include|print|read|provide|give|show) ${seek(parts(5), PRIVATE_FILE)}`,
   ),
   rule(
     "credentials",
     true,
     "before|first|must|required|mandatory",
-    `,? ${parts(8)}(?:read|open|cat|access|fetch|load|retrieve) ${parts(4)}${PRIVATE_FILE} ${parts(14)}${HAND_OVER} (?:its|their|the|it|them|that)\\b`,
+    `,? ${seek(parts(8), "(?:read|open|cat|access|fetch|load|retrieve) ")}${seek(parts(4), PRIVATE_FILE)} ${seek(parts(14), `${HAND_OVER} (?:its|their|the|it|them|that)\\b`)}`,
   ),
 
   // shadowing
@@ -491,14 +511,17 @@ function groupByWord(): ReadonlyMap<string, readonly Rule[]> {
   return groups;
 }
 
-/** Finds phrases. @param lower a text from `readableText`, in lower case */
+/**
+ * Finds phrases: of each check the first hard and the first soft one.
+ * @param lower a text from `readableText`, in lower case
+ */
 export function findPhrases(lower: string): FoundPhrase[] {
   const found: FoundPhrase[] = [];
+  const known = new Set<string>();
   let softUntil = -1;
   for (const match of lower.matchAll(/[a-z]+/g)) {
     const rules = RULES_BY_WORD.get(match[0]);
     if (rules === undefined || /[\w]/.test(lower.charAt(match.index - 1))) continue;
-    if (found.length >= MAX_PHRASES) break;
     for (const { check, hard, pattern, evenDenied } of rules) {
       pattern.lastIndex = match.index;
       if (!pattern.test(lower)) continue;
@@ -507,12 +530,15 @@ export function findPhrases(lower: string): FoundPhrase[] {
       // What follows in the sentence of a phrase that is spoken of is spoken of, too.
       const isSpokenOf = start < softUntil || isQuoted(lower, start, end) || isObject(lower, start);
       if (isSpokenOf) softUntil = endOfSentence(lower, end);
-      found.push({ check, hard: hard && !isSpokenOf, start, end });
+      const isHard = hard && !isSpokenOf;
+      const key = `${check} ${isHard}`;
+      if (known.has(key)) continue;
+      known.add(key);
+      found.push({ check, hard: isHard, start, end });
     }
   }
   return found;
 }
-const MAX_PHRASES = 200;
 
 const DENIAL =
   /(?:\b(?:not|never|cannot|won't|doesn't|don't|can't|shouldn't|mustn't|isn't|without|nor|avoid|prevents?|refuses? to|forbidden to|no need to)(?:\s[a-z'-]{1,16}){0,3}\s)$/;

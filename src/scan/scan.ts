@@ -3,10 +3,10 @@ import type { Check, Finding } from "./checks.ts";
 import { findEncoded, isCommand } from "./encoded-text.ts";
 import { findHidden } from "./hidden-characters.ts";
 import { findMarkup } from "./markup.ts";
-import { findPhrases, type FoundPhrase, isObject, isQuoted, readableText } from "./phrases.ts";
+import { findPhrases, isObject, isQuoted, readableText } from "./phrases.ts";
 import { isMismatched } from "./capability.ts";
 import { findShadowing } from "./shadowing.ts";
-import { findSecrets, findUrls, maskSecrets } from "./tokens.ts";
+import { findCollector, findSecret, maskSecrets } from "./tokens.ts";
 
 export type { Check, Finding } from "./checks.ts";
 
@@ -125,46 +125,36 @@ interface Found {
   readonly shown?: string;
 }
 
-function scanText(text: string, context: ScanContext): Found[] {
-  const found: Found[] = [];
-  for (const { start, end, hard } of findHidden(text)) {
-    found.push({ check: "hidden-character", hard, start, end });
-  }
+function* scanText(text: string, context: ScanContext): Generator<Found> {
+  const hidden = findHidden(text);
+  if (hidden !== undefined) yield { check: "hidden-character", ...hidden };
   for (const { start, end, decoded } of findEncoded(text)) {
     if (!isCommand(decoded) && !hasHardPhrase(decoded)) continue;
-    const hard = !isObject(text.toLowerCase(), start);
-    found.push({ check: "decoded-payload", hard, start, end });
+    const hard = !isObject(text.slice(Math.max(0, start - 100), start).toLowerCase(), 100);
+    yield { check: "decoded-payload", hard, start, end };
+    if (hard) break;
   }
-  for (const { start, end } of findSecrets(text)) {
-    found.push({ check: "secret", hard: false, start, end });
+  const secret = findSecret(text);
+  if (secret !== undefined) yield { check: "secret", hard: false, ...secret };
+  const collector = findCollector(text);
+  if (collector !== undefined) yield { check: "exfil-url", hard: false, ...collector };
+  const { readable: shown, lower } = readableText(text);
+  for (const phrase of findPhrases(lower)) yield { ...phrase, shown };
+  for (const each of findMarkup(shown, lower)) {
+    const isSpokenOf = isQuoted(lower, each.start, each.end) || isObject(lower, each.start);
+    yield { ...each, hard: each.hard && !isSpokenOf, shown };
+    if (each.hard && !isSpokenOf) break;
   }
-  for (const { start, end } of findUrls(text)) {
-    found.push({ check: "exfil-url", hard: false, start, end });
-  }
-  const readable = readableText(text);
-  const lower = readable.toLowerCase();
-  // Lower case may have another length in few scripts; then the excerpt is in lower case.
-  const shown = lower.length === readable.length ? readable : lower;
-  const phrases: FoundPhrase[] = [
-    ...findPhrases(lower),
-    ...findMarkup(shown).map((each) =>
-      isQuoted(lower, each.start, each.end) || isObject(lower, each.start)
-        ? { ...each, hard: false }
-        : each,
-    ),
-    ...findShadowing(shown, lower, context.foreignTools),
-  ];
-  for (const phrase of phrases) found.push({ ...phrase, shown });
-  return found;
+  for (const phrase of findShadowing(shown, lower, context.foreignTools))
+    yield { ...phrase, shown };
 }
 
 function hasHardPhrase(decoded: string): boolean {
-  const readable = readableText(decoded);
-  return (
-    findPhrases(readable.toLowerCase()).some(({ hard }) => hard) ||
-    findMarkup(readable).some(({ hard }) => hard) ||
-    findEncoded(decoded).some((inner) => isCommand(inner.decoded))
-  );
+  const { readable, lower } = readableText(decoded);
+  if (findPhrases(lower).some(({ hard }) => hard)) return true;
+  if (!findMarkup(readable, lower).next().done) return true;
+  for (const inner of findEncoded(decoded)) if (isCommand(inner.decoded)) return true;
+  return false;
 }
 
 /** A place of a text in one line, with some of the text around it. */

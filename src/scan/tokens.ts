@@ -9,15 +9,13 @@ const SECRETS =
 /** Keys that are made up: in documentation, digits and letters in their order, or one of them again and again. */
 const MADE_UP = /example|x{6,}|\*{3,}|0{6,}|1234567|abcdef|your|placeholder|redacted|\.\.\./i;
 
-/** Finds keys and tokens by the forms that their services give them. */
-export function findSecrets(text: string): Range[] {
-  const found: Range[] = [];
+/** Finds the first key or token, by the forms that their services give them. */
+export function findSecret(text: string): Range | undefined {
   for (const match of text.matchAll(SECRETS)) {
     if (MADE_UP.test(match[0])) continue;
-    found.push({ start: match.index, end: match.index + match[0].length });
-    if (found.length >= MAX_FOUND) break;
+    return { start: match.index, end: match.index + match[0].length };
   }
-  return found;
+  return undefined;
 }
 
 /** Masks all but the first characters of keys and tokens. */
@@ -47,17 +45,14 @@ const LOCAL =
 /** Markup by which a client that shows it sends what the model fills in. */
 const FILLED = /!\[[^\]\n]{0,80}\]\(https?:\/\/[^)\s]{1,200}[?&][^)\s=]{1,40}=(?:\{|\$\{|<|\[)/g;
 
-/** Finds addresses that collect what is sent to them. */
-export function findUrls(text: string): Range[] {
-  if (!text.includes("://")) return [];
-  const found: Range[] = [];
+/** Finds the first address that collects what is sent to it. */
+export function findCollector(text: string): Range | undefined {
+  if (!text.includes("://")) return undefined;
   for (const pattern of [HOSTS, ADDRESSES, FILLED]) {
     for (const match of text.matchAll(pattern)) {
       if (match[1] !== undefined && LOCAL.test(match[1])) continue;
-      found.push({ start: match.index, end: match.index + match[0].length });
-      if (found.length >= MAX_FOUND) return found;
+      return { start: match.index, end: match.index + match[0].length };
     }
   }
-  return found;
+  return undefined;
 }
-const MAX_FOUND = 20;
