@@ -7,27 +7,38 @@ export interface EncodedText {
   readonly decoded: string;
 }
 
-const RUNS: readonly { readonly run: RegExp; readonly decode: (run: string) => string[] }[] = [
+/** How texts are encoded. `mark`: what each such text has. */
+const RUNS: readonly {
+  readonly mark: string;
+  readonly run: RegExp;
+  readonly decode: (run: string) => string[];
+}[] = [
   // Base64 and hexadecimal digits have the same characters.
-  { run: /[A-Za-z0-9+/_-]{16,}/g, decode: decodeDigits },
-  { run: /(?:%[0-9A-Fa-f]{2}[\w./:@~-]{0,3}){6,}/g, decode: decodePercent },
+  { mark: "", run: /[A-Za-z0-9+/_-]{16,}/g, decode: decodeDigits },
+  { mark: "%", run: /(?:%[0-9A-Fa-f]{2}[\w./:@~-]{0,3}){6,}/g, decode: decodePercent },
   {
+    mark: "&",
     run: /(?:&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|lt|gt|amp|quot|apos);[\w ./:@~-]{0,3}){6,}/g,
     decode: decodeEntities,
   },
   {
+    mark: "\\",
     run: /(?:\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\})[ ,]?){6,}/g,
     decode: decodeEscapes,
   },
-  { run: /(?:\b(?:0x)?[0-9A-Fa-f]{2}[ ,:]{1,2}){10,}[0-9A-Fa-f]{2}\b/g, decode: decodeSpacedHex },
+  { mark: "", run: /(?:\b(?:0x)?[0-9A-Fa-f]{2}[ ,:]{1,2}){10,}[0-9A-Fa-f]{2}\b/g, decode: decodeSpacedHex },
 ];
 
+/** The length of the shortest encoded text. */
+const MIN_ENCODED = 16;
 /** Number of UTF-16 units of one encoded text that are decoded. */
 const MAX_RUN = 16 * 1024;
 
 /** Finds base64, hexadecimal digits, percent encoding, entities and escapes that are readable when decoded. */
 export function* findEncoded(text: string): Generator<EncodedText> {
-  for (const { run, decode } of RUNS) {
+  if (text.length < MIN_ENCODED) return;
+  for (const { mark, run, decode } of RUNS) {
+    if (!text.includes(mark)) continue;
     for (const match of text.matchAll(run)) {
       for (const decoded of decode(match[0].slice(0, MAX_RUN))) {
         if (!isReadable(decoded)) continue;

@@ -25,6 +25,8 @@ const MAX_EXCERPT = 160;
 const MAX_WHERE = 120;
 /** Number of findings of one entry that are kept. */
 const MAX_FINDINGS = 40;
+/** The length of the shortest phrase. Most texts of a schema are names of types. */
+const MIN_PHRASE = 12;
 /** Names of members are scanned from this length on; shorter ones are names. */
 const LONG_KEY = 40;
 
@@ -128,6 +130,7 @@ interface Found {
 function* scanText(text: string, context: ScanContext): Generator<Found> {
   const hidden = findHidden(text);
   if (hidden !== undefined) yield { check: "hidden-character", ...hidden };
+  if (text.length < MIN_PHRASE) return;
   for (const { start, end, decoded } of findEncoded(text)) {
     if (!isCommand(decoded) && !hasHardPhrase(decoded)) continue;
     const hard = !isObject(text.slice(Math.max(0, start - 100), start).toLowerCase(), 100);
