@@ -26,7 +26,11 @@ const RUNS: readonly {
     run: /(?:\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\})[ ,]?){6,}/g,
     decode: decodeEscapes,
   },
-  { mark: "", run: /(?:\b(?:0x)?[0-9A-Fa-f]{2}[ ,:]{1,2}){10,}[0-9A-Fa-f]{2}\b/g, decode: decodeSpacedHex },
+  {
+    mark: "",
+    run: /(?:\b(?:0x)?[0-9A-Fa-f]{2}[ ,:]{1,2}){10,}[0-9A-Fa-f]{2}\b/g,
+    decode: decodeSpacedHex,
+  },
 ];
 
 /** The length of the shortest encoded text. */

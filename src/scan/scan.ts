@@ -5,7 +5,7 @@ import { findHidden } from "./hidden-characters.ts";
 import { findMarkup } from "./markup.ts";
 import { findPhrases, isObject, isQuoted, readableText } from "./phrases.ts";
 import { isMismatched } from "./capability.ts";
-import { findShadowing } from "./shadowing.ts";
+import { findDirectedNames } from "./shadowing.ts";
 import { findCollector, findSecret, maskSecrets } from "./tokens.ts";
 
 export type { Check, Finding } from "./checks.ts";
@@ -13,10 +13,17 @@ export type { Check, Finding } from "./checks.ts";
 /** What is known beside the entry. */
 export interface ScanContext {
   /**
-   * Names of tools of other servers, without those that the entry's own server has, too. A name of one word is ignored:
-   * it may be any word of a text.
+   * Whether a name is that of a tool of another server, and of no tool of the entry's own server. Names of one word are
+   * not asked for: each may be any word of a text.
    */
-  readonly foreignTools?: ReadonlySet<string> | undefined;
+  isForeignTool?(name: string): boolean;
+}
+
+/** The result of a scan of an entry, before it is known which tools other servers have. */
+export interface ScannedEntry {
+  readonly findings: readonly Finding[];
+  /** Findings of `shadowing` by the name of the tool that they are about, if it is one of another server. */
+  readonly directed: ReadonlyMap<string, Finding>;
 }
 
 /** Number of UTF-16 units of all texts of an entry that are scanned. */
@@ -25,6 +32,8 @@ const MAX_EXCERPT = 160;
 const MAX_WHERE = 120;
 /** Number of findings of one entry that are kept. */
 const MAX_FINDINGS = 40;
+/** Number of names of an entry that are looked up among the tools of other servers. */
+const MAX_NAMES = 500;
 /** The length of the shortest phrase. Most texts of a schema are names of types. */
 const MIN_PHRASE = 12;
 /** Names of members are scanned from this length on; shorter ones are names. */
@@ -37,16 +46,59 @@ const LONG_KEY = 40;
  * @param entry a tool or prompt as it stands in a list result, parsed; or the instructions, a string
  * @returns for each check and text at most one finding; hard ones first
  */
-export function scanEntry(entry: unknown, context: ScanContext = {}): Finding[] {
+export function scanEntry(entry: unknown, context: ScanContext = {}): readonly Finding[] {
+  return findingsOf(examineEntry(entry), context);
+}
+
+/** The findings of an entry, with those that depend on the tools of other servers. */
+export function findingsOf(
+  { findings, directed }: ScannedEntry,
+  { isForeignTool }: ScanContext,
+): readonly Finding[] {
+  if (isForeignTool === undefined || directed.size === 0) return findings;
+  const known = new Set<string>();
+  const shadowing = [...directed]
+    .filter(([name]) => isForeignTool(name))
+    .map(([, finding]) => finding)
+    .filter(({ where }) => known.size < known.add(where).size);
+  return shadowing.length === 0 ? findings : [...shadowing, ...findings];
+}
+
+/** Scans an entry without a look at other servers; see `scanEntry` and `findingsOf`. */
+export function examineEntry(entry: unknown): ScannedEntry {
+  const steps = examineInSteps(entry);
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+  }
+}
+
+/** Scans an entry in steps of a few ms. @returns the result, after the last step */
+export function* examineInSteps(entry: unknown): Generator<undefined, ScannedEntry> {
   const findings = new Map<string, Finding>();
+  const directed = new Map<string, Finding>();
   const texts = textsOf(entry);
-  for (const { where, text } of texts) {
-    for (const { check, hard, start, end, shown } of scanText(text, context)) {
+  let size = 0;
+  for (const { where, text } of texts.flatMap(inChunks)) {
+    size += text.length;
+    if (size > CHUNK / 2) {
+      yield;
+      size = 0;
+    }
+    for (const { check, hard, start, end, shown, name } of scanText(text)) {
+      const makeFinding = (): Finding => {
+        return { check, hard, where, excerpt: excerptOf(shown ?? text, start, end) };
+      };
+      if (name !== undefined) {
+        if (directed.size < MAX_NAMES && !directed.has(name)) directed.set(name, makeFinding());
+        continue;
+      }
       const key = `${check} ${where}`;
       const known = findings.get(key);
       if (known !== undefined && (known.hard || !hard)) continue;
-      if (known === undefined && findings.size >= MAX_FINDINGS) continue;
-      findings.set(key, { check, hard, where, excerpt: excerptOf(shown ?? text, start, end) });
+      if (known === undefined && findings.size >= (hard ? 2 * MAX_FINDINGS : MAX_FINDINGS))
+        continue;
+      findings.set(key, makeFinding());
     }
   }
   const found = [...findings.values()];
@@ -60,8 +112,12 @@ export function scanEntry(entry: unknown, context: ScanContext = {}): Finding[] 
       excerpt: excerptOf(text, 0, text.length),
     });
   }
-  return found.sort((a, b) => Number(b.hard) - Number(a.hard));
+  if (found.length === 0 && directed.size === 0) return NOTHING;
+  return { findings: found.sort((a, b) => Number(b.hard) - Number(a.hard)), directed };
 }
+
+/** Shared by all entries without findings: nearly all. */
+const NOTHING: ScannedEntry = { findings: [], directed: new Map() };
 
 interface PlacedText {
   readonly where: string;
@@ -118,6 +174,19 @@ function withinMaximum(texts: PlacedText[]): PlacedText[] {
   return kept;
 }
 
+/** The length of the parts in which a long text is scanned, and how much each has of the one before. */
+const CHUNK = 16 * 1024;
+const OVERLAP = 1024;
+
+function inChunks(placed: PlacedText): PlacedText[] {
+  const { where, text } = placed;
+  if (text.length <= CHUNK) return [placed];
+  const chunks: PlacedText[] = [];
+  for (let at = 0; at < text.length - OVERLAP; at += CHUNK - OVERLAP)
+    chunks.push({ where, text: text.slice(at, at + CHUNK) });
+  return chunks;
+}
+
 interface Found {
   readonly check: Check;
   readonly hard: boolean;
@@ -125,9 +194,11 @@ interface Found {
   readonly end: number;
   /** The text that the range is of, if not the scanned one. */
   readonly shown?: string;
+  /** The tool that a directive names. */
+  readonly name?: string;
 }
 
-function* scanText(text: string, context: ScanContext): Generator<Found> {
+function* scanText(text: string): Generator<Found> {
   const hidden = findHidden(text);
   if (hidden !== undefined) yield { check: "hidden-character", ...hidden };
   if (text.length < MIN_PHRASE) return;
@@ -148,8 +219,8 @@ function* scanText(text: string, context: ScanContext): Generator<Found> {
     yield { ...each, hard: each.hard && !isSpokenOf, shown };
     if (each.hard && !isSpokenOf) break;
   }
-  for (const phrase of findShadowing(shown, lower, context.foreignTools))
-    yield { ...phrase, shown };
+  for (const each of findDirectedNames(shown, lower))
+    yield { check: "shadowing", hard: true, ...each, shown };
 }
 
 function hasHardPhrase(decoded: string): boolean {

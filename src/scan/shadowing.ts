@@ -1,5 +1,3 @@
-import type { FoundPhrase } from "./phrases.ts";
-
 const NAME = /[A-Za-z0-9_-]+/g;
 /** A name of at least two words; one word may be any word of a text. */
 const TWO_WORDS = /[A-Za-z0-9][_-][A-Za-z0-9]|[a-z0-9][A-Z]/;
@@ -10,22 +8,28 @@ const ORDERED_BEFORE =
 const ORDERED_AFTER =
   /^["'`)]{0,2}\s(?:tool\s|function\s)?(?:before|first|instead|after|prior to|is (?:called|invoked|used|executed|deprecated|broken|unsafe|insecure)|must|should|has been replaced|with)\b/;
 
-/** Finds the first directive that names a tool of another server. @param lower the text in lower case */
-export function findShadowing(
-  text: string,
-  lower: string,
-  foreign: ReadonlySet<string> | undefined,
-): FoundPhrase[] {
-  if (foreign === undefined || foreign.size === 0) return [];
+/** A name in a text with a directive about it: "always use NAME". */
+export interface DirectedName {
+  readonly name: string;
+  readonly start: number;
+  readonly end: number;
+}
+
+/**
+ * Finds directives that name something which may be a tool; whether it is a tool of another server is looked up later.
+ * @param lower the text in lower case
+ */
+export function* findDirectedNames(text: string, lower: string): Generator<DirectedName> {
   for (const match of text.matchAll(NAME)) {
-    if (!foreign.has(match[0]) || !TWO_WORDS.test(match[0])) continue;
+    const [name] = match;
+    if (name.length > MAX_NAME || !TWO_WORDS.test(name)) continue;
     const start = match.index;
-    const end = start + match[0].length;
+    const end = start + name.length;
     const before = lower.slice(Math.max(0, start - 80), start);
     const isDirected =
       ORDERED_BEFORE.test(before) ||
       (DIRECTIVE_BEFORE.test(before) && ORDERED_AFTER.test(lower.slice(end, end + 40)));
-    if (isDirected) return [{ check: "shadowing", hard: true, start, end }];
+    if (isDirected) yield { name, start, end };
   }
-  return [];
 }
+const MAX_NAME = 128;
