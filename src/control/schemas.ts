@@ -3,6 +3,7 @@ import type { EventKind } from "../base/hub-events.ts";
 import { AGENT_EXPOSURES, EXPOSURES } from "../manifest/exposures.ts";
 import { isTable } from "../manifest/table.ts";
 import * as operations from "../operations/documents.ts";
+import { CHECKS } from "../scan/checks.ts";
 import { SERVER_STATES, VERDICTS } from "../upstream/verdict.ts";
 
 /** The path below which all endpoints of the control API are. */
@@ -243,6 +244,31 @@ export const alertSchema = v.object({
   dismissed: v.optional(v.literal(true)),
   /** Present if the alert was raised again for what keeps happening, such as a tool that changes all the time. */
   repeated: v.optional(v.literal(true)),
+});
+
+/** What the scan has found in the definitions of a server. The texts are the server's: for people only. */
+export const serverFindingsSchema = v.object({
+  server: v.string(),
+  level: v.picklist(["off", "warn", "block"]),
+  /** Whether the server was listed and all of it is scanned. */
+  isScanned: v.boolean(),
+  /** Hard ones first. */
+  findings: v.pipe(
+    v.array(
+      v.object({
+        kind: v.picklist(["tool", "prompt", "instructions"]),
+        /** The name at the server. */
+        name: v.string(),
+        check: v.picklist(CHECKS),
+        hard: v.boolean(),
+        /** The text, by its path in the definition: `inputSchema.properties.path.description`. */
+        where: v.string(),
+        /** The place, at most 160 long: invisible characters escaped, secrets masked. */
+        excerpt: v.string(),
+      }),
+    ),
+    v.readonly(),
+  ),
 });
 
 export const logEntrySchema = v.object({
@@ -978,6 +1004,7 @@ export const DOCUMENTS = {
   Mode: modeSchema,
   Call: callSchema,
   Alert: alertSchema,
+  ServerFindings: serverFindingsSchema,
   Log: logSchema,
   Tools: toolsSchema,
   FoundTools: foundToolsSchema,
@@ -1033,6 +1060,7 @@ export type ModeDocument = v.InferOutput<typeof modeSchema>;
 export type ClientDocument = v.InferOutput<typeof clientSchema>;
 export type CallDocument = v.InferOutput<typeof callSchema>;
 export type AlertDocument = v.InferOutput<typeof alertSchema>;
+export type ServerFindingsDocument = v.InferOutput<typeof serverFindingsSchema>;
 export type LogDocument = v.InferOutput<typeof logSchema>;
 export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;
 export type ExposureCostsDocument = v.InferOutput<typeof exposureCostsSchema>;

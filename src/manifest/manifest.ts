@@ -10,8 +10,10 @@ import type { Isolation } from "./isolations.ts";
 import type { NamedClient } from "./named-clients.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
+import type { Check } from "../scan/checks.ts";
 import type {
   APPROVAL_LEVELS,
+  SCAN_LEVELS,
   HubInput,
   LimitsInput,
   SecretSource,
@@ -103,6 +105,9 @@ export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
  * to be read-only; `always`: all.
  */
 export type ApprovalLevel = (typeof APPROVAL_LEVELS)[number];
+
+/** What happens when the scan finds suspicious text in what a server lists; see `SCAN_LEVELS`. */
+export type ScanLevel = (typeof SCAN_LEVELS)[number];
 
 /** Which calls a person has to approve if neither the server nor the tool has a setting. */
 export interface ApprovalDefaults {
@@ -217,6 +222,10 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   readonly approval?: ApprovalLevel | undefined;
   /** Time that a call waits for a person who watches the pending approvals, in ms; absent: the default applies. */
   readonly approvalWait?: number | undefined;
+  /** What happens when the scan finds suspicious text; absent: `warn`. */
+  readonly scan?: ScanLevel | undefined;
+  /** Checks that are not made, by the name of a tool or prompt at the server; `*`: everything. */
+  readonly scanIgnore?: Readonly<Record<string, readonly Check[]>> | undefined;
   readonly prompts: PromptRules;
   /** The skills that are shown; absent: all. */
   readonly skills?: SkillRules | undefined;

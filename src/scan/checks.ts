@@ -56,3 +56,18 @@ export interface Finding {
    */
   readonly excerpt: string;
 }
+
+/** What is scanned of a server. */
+export type ScannedKind = "tool" | "prompt" | "instructions";
+
+/** A finding, with the entry of the server that it is in. */
+export interface EntryFinding extends Finding {
+  readonly kind: ScannedKind;
+  /** The name at the server; `instructions` for the instructions. */
+  readonly name: string;
+}
+
+/** The place of a finding for people, such as `tool "x", description`. */
+export function describePlace({ kind, name, where }: EntryFinding): string {
+  return kind === "instructions" ? "instructions" : `${kind} ${JSON.stringify(name)}, ${where}`;
+}

@@ -8,7 +8,8 @@ import { isMismatched } from "./capability.ts";
 import { findDirectedNames } from "./shadowing.ts";
 import { findCollector, findSecret, maskSecrets } from "./tokens.ts";
 
-export type { Check, Finding } from "./checks.ts";
+export { describePlace } from "./checks.ts";
+export type { Check, EntryFinding, Finding, ScannedKind } from "./checks.ts";
 
 /** What is known beside the entry. */
 export interface ScanContext {
@@ -175,7 +176,7 @@ function withinMaximum(texts: PlacedText[]): PlacedText[] {
 }
 
 /** The length of the parts in which a long text is scanned, and how much each has of the one before. */
-const CHUNK = 16 * 1024;
+const CHUNK = 8 * 1024;
 const OVERLAP = 1024;
 
 function inChunks(placed: PlacedText): PlacedText[] {

@@ -3,6 +3,7 @@ import {
   type Finding,
   findingsOf,
   examineEntry,
+  examineInSteps,
   type ScanContext,
   type ScannedEntry,
 } from "./scan.ts";
@@ -27,6 +28,8 @@ export interface ScannedSource {
 export class Scanner {
   readonly #digest: Digest;
   readonly #kept = new Map<string, ScannedEntry>();
+  /** The results of the very same bytes, for which no digest is made. */
+  readonly #ofBytes = new WeakMap<Uint8Array, ScannedEntry>();
 
   constructor(digest: Digest) {
     this.#digest = digest;
@@ -39,8 +42,9 @@ export class Scanner {
 
   /** Scans an entry, if that was not done before. */
   examine(source: ScannedSource): ScannedEntry {
-    const key = this.#keyOf(source);
-    return this.#kept.get(key) ?? this.#keep(key, examineEntry(valueOf(source)));
+    const known = this.#knownOf(source);
+    if (known !== undefined) return known;
+    return this.#keep(source, examineEntry(valueOf(source)));
   }
 
   /**
@@ -55,12 +59,12 @@ export class Scanner {
   ): Promise<void> {
     let start = performance.now();
     for (const source of sources) {
-      const key = this.#keyOf(source);
-      const steps = this.#kept.has(key) ? undefined : examineInSteps(valueOf(source));
+      const known = this.#knownOf(source);
+      const steps = known === undefined ? examineInSteps(valueOf(source)) : undefined;
       for (let isDone = steps === undefined; !isDone;) {
         const step = steps?.next();
         isDone = step?.done === true;
-        if (step?.done === true) this.#keep(key, step.value);
+        if (step?.done === true) this.#keep(source, step.value);
         if (performance.now() - start < TURN) continue;
         await pause();
         if (isOver()) return;
@@ -73,12 +77,21 @@ export class Scanner {
     return `${isText === true ? "text " : ""}${this.#digest(bytes)}`;
   }
 
-  #keep(key: string, scanned: ScannedEntry): ScannedEntry {
+  #knownOf(source: ScannedSource): ScannedEntry | undefined {
+    const same = this.#ofBytes.get(source.bytes);
+    if (same !== undefined) return same;
+    const kept = this.#kept.get(this.#keyOf(source));
+    if (kept !== undefined) this.#ofBytes.set(source.bytes, kept);
+    return kept;
+  }
+
+  #keep(source: ScannedSource, scanned: ScannedEntry): ScannedEntry {
     if (this.#kept.size >= MAX_KEPT) {
       const [oldest] = this.#kept.keys();
       if (oldest !== undefined) this.#kept.delete(oldest);
     }
-    this.#kept.set(key, scanned);
+    this.#kept.set(this.#keyOf(source), scanned);
+    this.#ofBytes.set(source.bytes, scanned);
     return scanned;
   }
 }

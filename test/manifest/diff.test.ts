@@ -89,6 +89,8 @@ const SETTINGS = {
   icon: "x",
   approval: "always",
   approvalWait: 1,
+  scan: "block",
+  scanIgnore: { a: ["imperative"] },
 } as const satisfies Partial<StdioServer>;
 
 const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources">, unknown> = {

@@ -1,0 +1,98 @@
+import { HubError } from "../base/errors.ts";
+import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { isTable } from "../manifest/table.ts";
+import { type EntryFinding, type ScannedKind, scanEntry } from "../scan/scan.ts";
+
+/** What the scan has found in a file. */
+export interface ScannedFile {
+  /** The number of tools, prompts and instructions that were scanned. */
+  readonly entries: number;
+  /** Hard ones first. */
+  readonly findings: readonly EntryFinding[];
+}
+
+/** Maximum size of a file with definitions, in bytes. */
+const MAX_FILE = 256 * 1024 * 1024;
+/** Maximum depth at which a list of tools is looked for, and number of entries. */
+const MAX_DEPTH = 4;
+const MAX_ENTRIES = 1_000_000;
+
+/**
+ * Scans the definitions in a JSON file: the result of `tools/list` or `prompts/list`, the response that it is in, an
+ * array of tools, one tool, or several of these, one a line.
+ * @throws {HubError} usage if the file cannot be read, is too large, is no JSON or has no definitions
+ */
+export async function scanFile(file: string): Promise<ScannedFile> {
+  const read = await readFileLimited(file, MAX_FILE);
+  if (read.kind !== "read") {
+    const reason = read.kind === "absent" ? "does not exist" : read.reason;
+    throw new HubError("usage", `${file} ${reason}.`);
+  }
+  const text = decodeUtf8(read.bytes);
+  if (text === undefined) throw new HubError("usage", `${file} is not text in UTF-8.`);
+  const values = parseJson(text);
+  if (values === undefined) throw new HubError("usage", `${file} is not JSON.`);
+  const entries: FoundEntry[] = [];
+  for (const value of values) findEntries(value, 0, entries);
+  if (entries.length === 0) {
+    const text = `${file} has no definitions. Give it the answer of tools/list: {"tools": [{"name": …}]}.`;
+    throw new HubError("usage", text);
+  }
+  const findings = entries.flatMap(({ kind, name, value }) =>
+    scanEntry(value).map((finding): EntryFinding => ({ kind, name, ...finding })),
+  );
+  return {
+    entries: entries.length,
+    findings: findings.sort((a, b) => Number(b.hard) - Number(a.hard)),
+  };
+}
+
+/** The values of a text: of JSON, or of JSON in each line. */
+function parseJson(text: string): readonly unknown[] | undefined {
+  const body = text.replace(/^\ufeff/, "");
+  try {
+    return [JSON.parse(body)];
+  } catch {
+    // It may be one value a line.
+  }
+  try {
+    return body.split("\n").flatMap((line) => (line.trim() === "" ? [] : [JSON.parse(line)]));
+  } catch {
+    return undefined;
+  }
+}
+
+interface FoundEntry {
+  readonly kind: ScannedKind;
+  readonly name: string;
+  readonly value: unknown;
+}
+
+function findEntries(value: unknown, depth: number, entries: FoundEntry[]): void {
+  if (depth > MAX_DEPTH) return;
+  if (Array.isArray(value)) {
+    for (const item of value) findEntries(item, depth + 1, entries);
+    return;
+  }
+  if (!isTable(value) || entries.length >= MAX_ENTRIES) return;
+  const { name, result, tools, prompts, instructions } = value;
+  const isList = [result, tools, prompts].some((it) => typeof it === "object" && it !== null);
+  if (!isList) {
+    if (typeof name === "string") entries.push({ kind: "tool", name, value });
+    return;
+  }
+  if (typeof instructions === "string")
+    entries.push({ kind: "instructions", name: "instructions", value: instructions });
+  findEntries(result, depth + 1, entries);
+  for (const [kind, list] of [
+    ["tool", tools],
+    ["prompt", prompts],
+  ] as const) {
+    if (typeof list !== "object" || list === null) continue;
+    // Some files have the tools by their names.
+    for (const [key, item] of Object.entries(list)) {
+      const own = isTable(item) ? item["name"] : undefined;
+      entries.push({ kind, name: typeof own === "string" ? own : key, value: item });
+    }
+  }
+}
