@@ -3,7 +3,6 @@ import type { EventKind } from "../base/hub-events.ts";
 import { AGENT_EXPOSURES, EXPOSURES } from "../manifest/exposures.ts";
 import { isTable } from "../manifest/table.ts";
 import * as operations from "../operations/documents.ts";
-import { CHECKS } from "../scan/checks.ts";
 import { SERVER_STATES, VERDICTS } from "../upstream/verdict.ts";
 
 /** The path below which all endpoints of the control API are. */
@@ -253,22 +252,7 @@ export const serverFindingsSchema = v.object({
   /** Whether the server was listed and all of it is scanned. */
   isScanned: v.boolean(),
   /** Hard ones first. */
-  findings: v.pipe(
-    v.array(
-      v.object({
-        kind: v.picklist(["tool", "prompt", "instructions"]),
-        /** The name at the server. */
-        name: v.string(),
-        check: v.picklist(CHECKS),
-        hard: v.boolean(),
-        /** The text, by its path in the definition: `inputSchema.properties.path.description`. */
-        where: v.string(),
-        /** The place, at most 160 long: invisible characters escaped, secrets masked. */
-        excerpt: v.string(),
-      }),
-    ),
-    v.readonly(),
-  ),
+  findings: v.pipe(v.array(operations.entryFindingSchema), v.readonly()),
 });
 
 export const logEntrySchema = v.object({

@@ -281,7 +281,12 @@ function namesOf(listing: ServerListing): ReadonlySet<string> {
   return names;
 }
 
-function isIgnored({ scanIgnore }: RunnableServer, name: string, check: string): boolean {
+/** Whether the manifest leaves out a check for an entry of a server. @param name the name at the server */
+export function isIgnored(
+  { scanIgnore }: Pick<RunnableServer, "scanIgnore">,
+  name: string,
+  check: string,
+): boolean {
   if (scanIgnore === undefined) return false;
   return [name, "*"].some(
     (key) => Object.hasOwn(scanIgnore, key) && scanIgnore[key]?.some((one) => one === check),

@@ -1,7 +1,15 @@
+import { count } from "../base/format.ts";
 import { HubError } from "../base/errors.ts";
+import { textOf } from "../base/bytes.ts";
+import type { ServerListing } from "../catalog/listing.ts";
+import { isIgnored, scanLevelOf } from "../hub/scanned-servers.ts";
+import { type ExternalServer, isExternal, type Manifest } from "../manifest/manifest.ts";
+import type { OperationContext } from "./context.ts";
+import { readSavedCatalog } from "./saved-catalog.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { templatePartsOf } from "../manifest/interpolate.ts";
 import { isTable } from "../manifest/table.ts";
-import { type EntryFinding, type ScannedKind, scanEntry } from "../scan/scan.ts";
+import { describePlace, type EntryFinding, type ScannedKind, scanEntry } from "../scan/scan.ts";
 
 /** What the scan has found in a file. */
 export interface ScannedFile {
@@ -95,4 +103,80 @@ function findEntries(value: unknown, depth: number, entries: FoundEntry[]): void
       entries.push({ kind, name: typeof own === "string" ? own : key, value: item });
     }
   }
+}
+
+/** What the scan has found in the listing of a server. */
+export interface ScannedListing {
+  readonly server: string;
+  /** Hard ones first. */
+  readonly findings: readonly EntryFinding[];
+}
+
+/** Scans listings by the rules of a manifest. @param listings by the names of the servers */
+export function scanListings(
+  listings: ReadonlyMap<string, ServerListing>,
+  { servers }: Pick<Manifest, "servers">,
+): readonly ScannedListing[] {
+  return servers.flatMap((spec): readonly ScannedListing[] => {
+    const listing = listings.get(spec.name);
+    if (listing === undefined || !isExternal(spec) || scanLevelOf(spec) === "off") return [];
+    const has = (server: string, name: string): boolean =>
+      listings.get(server)?.tools.some(({ key }) => key === name) === true;
+    const context = {
+      isForeignTool: (name: string) =>
+        !has(spec.name, name) && [...listings.keys()].some((server) => has(server, name)),
+    };
+    const scanOne = (kind: ScannedKind, name: string, value: unknown): readonly EntryFinding[] =>
+      scanEntry(value, context)
+        .filter(({ check }) => !isIgnored(spec, name, check))
+        .map((finding) => ({ kind, name, ...finding }));
+    const { tools, prompts, instructions } = listing;
+    const findings = [
+      ...tools.flatMap(({ key, bytes }) => scanOne("tool", key, JSON.parse(textOf(bytes)))),
+      ...prompts.flatMap(({ key, bytes }) => scanOne("prompt", key, JSON.parse(textOf(bytes)))),
+      ...(instructions === undefined ? [] : scanOne("instructions", "instructions", instructions)),
+    ];
+    return [
+      {
+        server: spec.name,
+        findings: findings.sort((a, b) => Number(b.hard) - Number(a.hard)),
+      },
+    ];
+  });
+}
+
+/**
+ * Scans what servers of a manifest listed in earlier runs, before a person allows them. Starts nothing and runs no
+ * command: servers whose identity needs one are left out.
+ * @throws {HubError} notTrusted if there is a hard finding
+ */
+export async function refuseSuspiciousListings(
+  manifest: Manifest,
+  context: OperationContext,
+): Promise<void> {
+  const runsNothing = (spec: ExternalServer): boolean =>
+    templatePartsOf(spec).every((part) => part.kind !== "scheme" || part.scheme !== "cmd");
+  const { listings } = await readSavedCatalog(manifest, context, undefined, runsNothing);
+  const lines = scanListings(listings, manifest).flatMap(({ server, findings }) =>
+    describeHardFindings(server, findings),
+  );
+  if (lines.length === 0) return;
+  const text = `Nothing was changed, because what these servers listed in earlier runs has suspicious text.\n${lines.join("\n")}\n--force goes on all the same.`;
+  throw new HubError("notTrusted", text);
+}
+
+/** Maximum number of findings that are told of a server. */
+const MAX_TOLD = 10;
+
+/** The hard findings as lines for people. */
+export function describeHardFindings(
+  server: string,
+  findings: readonly EntryFinding[],
+): readonly string[] {
+  const hard = findings.filter((finding) => finding.hard);
+  const lines = hard
+    .slice(0, MAX_TOLD)
+    .map((finding) => `${server}: ${describePlace(finding)}: ${finding.check}: ${finding.excerpt}`);
+  const more = hard.length - lines.length;
+  return more > 0 ? [...lines, `${server}: … and ${count(more, "more finding")}`] : lines;
 }
