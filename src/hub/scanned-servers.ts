@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { setImmediate } from "node:timers";
+import { setImmediate, setTimeout } from "node:timers";
 import { utf8 } from "../base/bytes.ts";
 import type { Alerts } from "../base/alerts.ts";
 import type { EventBus } from "../base/hub-events.ts";
@@ -158,7 +158,12 @@ export class ScannedServers {
         const sources = this.#options.pool.specs
           .filter((spec) => scanLevelOf(spec) !== "off")
           .flatMap(({ name }) => this.#entriesOf(name));
-        await this.#scanner.examineAll(sources, turnOfLoop, () => this.#isClosed);
+        await this.#scanner.examineAll(
+          sources,
+          // Half of the calls or more must meet no turn; who waits for the result wants it soon.
+          () => (this.#waiters.length > 0 ? turnOfLoop() : rest()),
+          () => this.#isClosed,
+        );
         if (!this.#isClosed) this.#report();
       }
     } finally {
@@ -264,6 +269,15 @@ export class ScannedServers {
 function turnOfLoop(): Promise<void> {
   return new Promise((resolve) => {
     setImmediate(resolve);
+  });
+}
+
+/** The time between turns, in ms. */
+const REST = 12;
+
+function rest(): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, REST);
   });
 }
 

@@ -99,6 +99,10 @@ function findEntries(value: unknown, depth: number, entries: FoundEntry[]): void
     if (typeof list !== "object" || list === null) continue;
     // Some files have the tools by their names.
     for (const [key, item] of Object.entries(list)) {
+      if (isTable(item) && typeof item["tools"] === "object") {
+        findEntries(item, depth + 1, entries);
+        continue;
+      }
       const own = isTable(item) ? item["name"] : undefined;
       entries.push({ kind, name: typeof own === "string" ? own : key, value: item });
     }

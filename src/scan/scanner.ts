@@ -12,7 +12,7 @@ import {
 const MAX_KEPT = 50_000;
 
 /** How long entries are scanned without a pause, in ms; the last step of a turn takes a few ms more. */
-const TURN = 5;
+const TURN = 3;
 
 /** Makes the digest of bytes as text. */
 export type Digest = (bytes: Uint8Array) => string;
