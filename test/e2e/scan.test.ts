@@ -72,8 +72,8 @@ describe("toolmux scan", () => {
       writeFileSync(join(cursor, "mcp.json"), JSON.stringify({ mcpServers: { same: entry } }));
       assert.match(await run(setup, ["import", "cursor", "--yes"], 2), /same: tool "x"/);
       await run(setup, ["import", "cursor", "--yes", "--force"]);
-      const project = join(dir, ".mcp.json");
-      writeFileSync(project, JSON.stringify({ mcpServers: { same: entry } }));
+      const project = join(dir, "project.json");
+      writeFileSync(project, JSON.stringify({ servers: { same: entry } }));
       assert.match(await run(setup, ["trust", project], 2), /same: tool "x"/);
       assert.match(await run(setup, ["trust", project, "--force"]), /^trusted: /);
     }));

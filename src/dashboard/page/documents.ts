@@ -27,6 +27,7 @@ export type {
   RememberedApprovalDocument,
   RunDocument,
   ServerDocument,
+  ServerFindingsDocument,
   ToolsDocument,
   UsageDocument,
 } from "../../control/schemas.ts";
