@@ -74,6 +74,7 @@ const LINES: Readonly<Record<string, readonly string[]>> = {
   events: ["events"],
   alerts: ["alerts"],
   approvals: ["approvals", "approvals --remembered"],
+  scan: ["scan", "scan --json"],
   check: ["check", "check --json", "check --config bad.toml", "check --config broken.toml"],
   doctor: ["doctor --connect"],
   demo: [],
