@@ -7,6 +7,7 @@ import {
   describeFailure,
   formatApproval,
   formatCall,
+  formatScanAlert,
   isLineOfCall,
   type KeptParts,
   keptOf,
@@ -44,8 +45,8 @@ const options = v.strictObject({
 });
 
 /**
- * Writes one JSON line per call when the call has ended, and one per approval decision about a call. Calls neither
- * wait for the write nor fail because of it.
+ * Writes one JSON line per call when the call has ended, one per approval decision about a call, and one when
+ * suspicious text was found in the definitions of a server or is gone. Calls neither wait for the write nor fail because of it.
  */
 export default definePlugin<v.InferOutput<typeof options>>({
   name: "audit-log",
@@ -61,8 +62,10 @@ export default definePlugin<v.InferOutput<typeof options>>({
       (event, { at }) => {
         if (event.kind === "approval" && event.change === "decided")
           backlog.add(formatApproval(event, at));
+        if (event.kind === "alert" && event.alert.kind === "suspiciousText")
+          if (event.alert.dismissed !== true) backlog.add(formatScanAlert(event, at));
       },
-      ["approval"],
+      ["approval", "alert"],
     );
     return {
       call(next) {

@@ -385,6 +385,11 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       const names = await hub.limits.reset(client);
       if (names !== undefined) throw notFound(`client "${client}" with limits`, client, names);
     },
+    "GET /scan": async ({ query: { server } }) => {
+      if (server !== undefined) statusOf(hub, server);
+      await hub.scanned.settled();
+      return { servers: hub.scanned.list(server) };
+    },
     "GET /alerts": () => ({ alerts: hub.snapshot().alerts }),
     "POST /alerts/dismiss": () => {
       for (const { id } of hub.snapshot().alerts) hub.dismissAlert(id);

@@ -266,6 +266,16 @@ export const alertSchema = v.object({
   repeated: v.optional(v.literal(true)),
 });
 
+/** What the scan has found in the definitions of a server. The texts are the server's: for people only. */
+export const serverFindingsSchema = v.object({
+  server: v.string(),
+  level: v.picklist(["off", "warn", "block"]),
+  /** Whether the server was listed and all of it is scanned. */
+  isScanned: v.boolean(),
+  /** Hard ones first. */
+  findings: v.pipe(v.array(operations.entryFindingSchema), v.readonly()),
+});
+
 export const logEntrySchema = v.object({
   seq: count,
   at: time,
@@ -1093,6 +1103,7 @@ export const DOCUMENTS = {
   Call: callSchema,
   Limit: limitSchema,
   Alert: alertSchema,
+  ServerFindings: serverFindingsSchema,
   Log: logSchema,
   Tools: toolsSchema,
   FoundTools: foundToolsSchema,
@@ -1152,6 +1163,7 @@ export type ClientDocument = v.InferOutput<typeof clientSchema>;
 export type CallDocument = v.InferOutput<typeof callSchema>;
 export type LimitDocument = v.InferOutput<typeof limitSchema>;
 export type AlertDocument = v.InferOutput<typeof alertSchema>;
+export type ServerFindingsDocument = v.InferOutput<typeof serverFindingsSchema>;
 export type LogDocument = v.InferOutput<typeof logSchema>;
 export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;
 export type ExposureCostsDocument = v.InferOutput<typeof exposureCostsSchema>;

@@ -14,7 +14,7 @@ import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
-import type { Kind } from "../catalog/listing.ts";
+import type { Kind, ServerListing } from "../catalog/listing.ts";
 import type { ClientOrigin } from "../manifest/client-values.ts";
 import type { SearchOptions, SearchResult } from "../catalog/search/tool-index.ts";
 import type { Section } from "../catalog/section.ts";
@@ -66,6 +66,7 @@ import {
 import { SERVER_STATES } from "../upstream/verdict.ts";
 import { ClientView } from "../views/client-view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
+import { ScannedServers } from "./scanned-servers.ts";
 import {
   type Filling,
   type HubOptions,
@@ -131,6 +132,8 @@ export class Hub {
   readonly metrics: HubMetrics;
   /** Whether scrapers may read the metrics over HTTP. */
   servesMetrics = false;
+  /** What the scan finds in the definitions of the servers. */
+  readonly scanned: ScannedServers;
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
   #limitSettings: Pick<Manifest, "limits" | "clients"> = {};
@@ -225,6 +228,13 @@ export class Hub {
       changed: () => this.#changed(),
       settled: () => this.#resolveSettled(),
     });
+    this.scanned = new ScannedServers({
+      pool: this.#pool,
+      bus,
+      alerts: this.#alerts,
+      sha256: digest,
+      redact: (text) => options.redact?.(text) ?? text,
+    });
     const { activePlugins } = this;
     const listingRewriter = () =>
       activePlugins.set && activePlugins.rewriteListing.bind(activePlugins);
@@ -234,6 +244,8 @@ export class Hub {
       alerts: this.#alerts,
       digest,
       listingRewriter,
+      shownListing: (spec: RunnableServer, listing: ServerListing) =>
+        this.scanned.shownListing(spec, listing),
     };
     this.#catalogCache = new CatalogCache(nameRulesOf(manifest.hub), catalogCacheOptions);
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
@@ -854,6 +866,7 @@ export class Hub {
   async #close(): Promise<void> {
     this.#isClosing = true;
     this.#cancelAnnouncement?.();
+    this.scanned.close();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.shutDown();
     // Calls that run in plugins may still need the plugins' clients, so these calls get time to end before the clients
@@ -922,6 +935,7 @@ export class Hub {
   #changed(): void {
     this.#catalogCache.clear();
     if (this.#isClosing) return;
+    this.scanned.changed();
     this.#cancelAnnouncement ??= this.#clock.after(ANNOUNCE_DELAY, () => {
       this.#cancelAnnouncement = undefined;
       this.#catalogCache.announce();

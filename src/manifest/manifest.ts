@@ -12,8 +12,10 @@ import type { NamedClient } from "./named-clients.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { TelemetrySpec } from "./telemetry.ts";
 import type { Problem, SpecSource } from "./problems.ts";
+import type { Check } from "../scan/checks.ts";
 import type {
   APPROVAL_LEVELS,
+  SCAN_LEVELS,
   HubInput,
   LimitsInput,
   SecretSource,
@@ -106,6 +108,9 @@ export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
  * to be read-only; `always`: all.
  */
 export type ApprovalLevel = (typeof APPROVAL_LEVELS)[number];
+
+/** What happens when the scan finds suspicious text in what a server lists; see `SCAN_LEVELS`. */
+export type ScanLevel = (typeof SCAN_LEVELS)[number];
 
 /** Which calls a person has to approve if neither the server nor the tool has a setting. */
 export interface ApprovalDefaults {
@@ -224,6 +229,10 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   readonly approvalWait?: number | undefined;
   /** How many calls of its tools are allowed; absent: any number. */
   readonly limits?: CallLimitsInput | undefined;
+  /** What happens when the scan finds suspicious text; absent: `warn`. */
+  readonly scan?: ScanLevel | undefined;
+  /** Checks that are not made, by the name of a tool or prompt at the server; `*`: everything. */
+  readonly scanIgnore?: Readonly<Record<string, readonly Check[]>> | undefined;
   readonly prompts: PromptRules;
   /** The skills that are shown; absent: all. */
   readonly skills?: SkillRules | undefined;

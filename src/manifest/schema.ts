@@ -41,6 +41,7 @@ import {
 import { suggestKey } from "./problems.ts";
 import { makeTelemetry } from "./telemetry.ts";
 import { AGENT_DEFAULTS, MODEL_PROVIDERS } from "./agents.ts";
+import { CHECKS } from "../scan/checks.ts";
 import { isTable } from "./table.ts";
 
 const packageSchema = v.pipe(
@@ -515,6 +516,14 @@ export const APPROVAL_LEVELS = ["never", "auto", "always"] as const;
 
 const approvalLevel = v.picklist(APPROVAL_LEVELS, `"never", "auto" or "always"`);
 
+/** What happens when the scan finds suspicious text in what a server lists. */
+export const SCAN_LEVELS = ["off", "warn", "block"] as const;
+
+const scanLevel = v.picklist(SCAN_LEVELS, `"off", "warn" or "block"`);
+
+const SCAN_TEXT =
+  'What happens when a tool, a prompt or the instructions of a server have text that tells a model what it should not do, or that people do not see. "off": it is not looked for. "warn": an alert. "block": such tools, prompts and instructions are neither shown nor called, unless scanIgnore allows them.';
+
 const APPROVAL_WAIT_TEXT =
   "How long a call that needs an approval waits for somebody to open the page or toolmux approvals --watch, while nobody watches. Then the client is asked, or the call is refused if the client cannot be asked. By default 30 s if the client cannot be asked, otherwise 0. At most approvalTimeout.";
 
@@ -549,6 +558,13 @@ export const defaultsSchema = once(() =>
       description: "How long a call waits for its approval. After that it is denied.",
       default: "2m",
       examples: ["10m"],
+    }),
+    scan: optionalKey(scanLevel, {
+      title: "Scan",
+      shown: true,
+      description: SCAN_TEXT,
+      default: "warn",
+      examples: ["block", "off"],
     }),
   }),
 );
@@ -795,6 +811,21 @@ export const serverSchema = table({
     change: "settings",
     description: "How many calls of its tools are allowed, by all clients together.",
     examples: [{ maxConcurrent: 4, maxQueued: 100 }],
+  }),
+  scan: optionalKey(scanLevel, {
+    title: "Scan",
+    shown: true,
+    change: "settings",
+    description: `${SCAN_TEXT} By default the value of defaults.scan.`,
+    examples: ["block", "off"],
+  }),
+  scanIgnore: optionalKey(record(v.array(v.picklist(CHECKS, "the name of a check"), "an array")), {
+    title: "Ignored findings",
+    shown: true,
+    change: "settings",
+    description:
+      'Checks of the scan that are not made, by the name of a tool or prompt at the server; "instructions" stands for the instructions, "*" for everything. toolmux scan shows the names of the checks.',
+    examples: [{ search_web: ["imperative"] }],
   }),
   tools: optionalKey(toolsSchema, {
     title: "Tools",

@@ -30,6 +30,7 @@ export type {
   ConversationDocument,
   RunDocument,
   ServerDocument,
+  ServerFindingsDocument,
   ToolsDocument,
   UsageDocument,
 } from "../../control/schemas.ts";

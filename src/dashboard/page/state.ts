@@ -27,6 +27,7 @@ import type {
   SharingOffer,
   SnippetDocument,
   ToolDefinition,
+  ServerFindingsDocument,
   ToolsDocument,
   TrialDocument,
   UsageDocument,
@@ -271,6 +272,8 @@ export interface DashboardState {
   readonly alerts: readonly AlertDocument[];
   readonly clients: ClientDocuments;
   readonly tools: Loaded<ToolsDocument>;
+  /** What the scan has found in the definitions of servers. */
+  readonly scanned: readonly ServerFindingsDocument[];
   readonly modes: Loaded<ModesDocument>;
   readonly approvals: Loaded<readonly ApprovalDocument[]>;
   /** What was allowed before and counts for later calls. */
@@ -361,6 +364,7 @@ export const INITIAL_STATE: DashboardState = {
   modes: LOADING,
   approvals: LOADING,
   remembered: [],
+  scanned: [],
   agents: LOADING,
   runs: LOADING,
   conversations: LOADING,

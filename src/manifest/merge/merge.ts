@@ -13,6 +13,8 @@ import {
   type Limits,
   type Manifest,
   type PromptRules,
+  isRunnable,
+  type ScanLevel,
   type ServerSpec,
   START_LIMIT,
   type StdioServer,
@@ -237,6 +239,7 @@ export function mergeConfigs(
     (all, config) => ({ ...all, ...approvalDefaultsOf(config.defaults) }),
     APPROVAL_DEFAULTS,
   );
+  const scan = configs.findLast(({ defaults: own }) => own.scan !== undefined)?.defaults.scan;
   const toolSearch = configs.reduce<ToolSearchSettings>(
     (all, config) => ({ ...all, ...config.toolSearch }),
     TOOL_SEARCH_DEFAULTS,
@@ -270,7 +273,10 @@ export function mergeConfigs(
     models: mergeModels(configs, secretSources),
     approval,
     servers: servers.map((server) =>
-      toServerSpec(server, defaults, prefixes.get(server.name) ?? "", secretSources),
+      withScanLevel(
+        toServerSpec(server, defaults, prefixes.get(server.name) ?? "", secretSources),
+        scan,
+      ),
     ),
     problems: [
       ...checkNameRoom(hub, configs),
@@ -317,6 +323,12 @@ function noteUnsupported(server: ServerConfig): readonly string[] {
   return [`${server.file}: server ${JSON.stringify(server.name)} is ignored: ${server.reason}`];
 }
 
+/** A server with the level of the scan from the table `defaults`, unless it has one of its own. */
+function withScanLevel(spec: ServerSpec, scan: ScanLevel | undefined): ServerSpec {
+  const takesDefault = scan !== undefined && isRunnable(spec) && spec.scan === undefined;
+  return takesDefault ? { ...spec, scan } : spec;
+}
+
 function toServerSpec(
   server: ServerConfig,
   defaults: Limits,
@@ -343,6 +355,8 @@ function toServerSpec(
     ...(input.approval !== undefined && { approval: input.approval }),
     ...(input.approvalWait !== undefined && { approvalWait: input.approvalWait }),
     ...(input.limits && { limits: input.limits }),
+    ...(input.scan !== undefined && { scan: input.scan }),
+    ...(input.scanIgnore !== undefined && { scanIgnore: input.scanIgnore }),
     tools: toolRulesOf(input.tools),
     prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),
