@@ -32,6 +32,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     auth: "OAuth tokens of servers: discovery, registration, login, refresh",
     approval: "which calls a person has to allow, and what was allowed",
   },
+  { pins: "which definitions of servers are accepted, and what happens with the others" },
   {
     upstream: "connections to servers: pool, state, sessions, listings",
     plugin: "the API for plugins, and what loads and runs them",

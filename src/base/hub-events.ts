@@ -84,6 +84,8 @@ export type HubEvent =
       altered: readonly string[];
     }
   | { kind: "alert"; raised: boolean; alert: Alert }
+  /** What a server lists and what was accepted of it differ in another way. `pending`: how many definitions differ. */
+  | { kind: "pins"; server: string; pending: number }
   | ApprovalEvent
   | ClientEvent
   /**
@@ -287,6 +289,7 @@ export const OTHER_KINDS = [
   "log",
   "catalog",
   "alert",
+  "pins",
   "approval",
   "client",
   "manifest",

@@ -123,6 +123,51 @@ export function toolPartTexts(item: ListedItem): ReadonlyMap<ToolPart, string> {
   return new Map([...partsOf(item)].map(([part, value]) => [part, canonicalJson(value)]));
 }
 
+/** A changed value inside of a definition; both texts have their invisible characters escaped. */
+export interface ValueChange {
+  /** The path of the value, such as `inputSchema.properties.path.description`. */
+  readonly path: string;
+  /** Undefined: there was no such value. */
+  readonly before: string | undefined;
+  /** Undefined: there is no such value now. */
+  readonly after: string | undefined;
+}
+
+/** Maximum length of a value and of a path in a `ValueChange`, in UTF-16 units. */
+const MAX_CHANGE_VALUE = 2000;
+const MAX_CHANGE_PATH = 200;
+
+/**
+ * The changes between two JSON values. Long texts are cut to what differs, with some of the text around it.
+ * @param path the path of the values
+ * @param max the maximum number of changes that are returned
+ * @returns the first changes, and the number of those that are left out
+ */
+export function valueChangesOf(
+  before: unknown,
+  after: unknown,
+  path: string,
+  max: number,
+): { readonly changes: readonly ValueChange[]; readonly omitted: number } {
+  const changes: ValueChange[] = [];
+  let count = 0;
+  diffValues(before, after, path, {
+    add: (at, previous, current) => {
+      if (++count > max) return;
+      const shownPath = excerpt(at, MAX_CHANGE_PATH);
+      const [left, right] = [previous, current].map((value) =>
+        value === undefined ? undefined : valueText(value),
+      );
+      const [shownBefore, shownAfter] =
+        left !== undefined && right !== undefined
+          ? excerptPair(left, right, MAX_CHANGE_VALUE)
+          : [left, right].map((text) => text && excerpt(text, MAX_CHANGE_VALUE));
+      changes.push({ path: shownPath, before: shownBefore, after: shownAfter });
+    },
+  });
+  return { changes, omitted: count - changes.length };
+}
+
 /** The parsed parts that are present. Their depth is at most `MAX_ENTRY_DEPTH`, so recursion is safe. */
 function partsOf(item: ListedItem): ReadonlyMap<ToolPart, unknown> {
   const members = membersOf(JSON.parse(textOf(item.bytes)));
@@ -140,7 +185,7 @@ function membersOf(value: unknown): ReadonlyMap<string, unknown> | undefined {
 }
 
 /** Compact JSON in which the members of objects are sorted by key. */
-function canonicalJson(value: unknown): string {
+export function canonicalJson(value: unknown): string {
   return JSON.stringify(value, (_key, inner: unknown) =>
     typeof inner === "object" && inner !== null && !Array.isArray(inner)
       ? Object.fromEntries(Object.entries(inner).sort(compareKeys))
@@ -153,7 +198,12 @@ function compareKeys([a]: readonly [string, unknown], [b]: readonly [string, unk
 }
 
 /** Records the changes between two JSON values; undefined stands for a missing value. */
-function diffValues(before: unknown, after: unknown, path: string, changes: ChangeText): void {
+function diffValues(
+  before: unknown,
+  after: unknown,
+  path: string,
+  changes: { add(path: string, before: unknown, after: unknown): void },
+): void {
   const [previous, current] = [membersOf(before), membersOf(after)];
   const isArray = Array.isArray(after);
   if (previous === undefined || current === undefined || Array.isArray(before) !== isArray) {

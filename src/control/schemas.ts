@@ -599,6 +599,12 @@ const eventSchemas = {
     removed: v.optional(v.pipe(v.array(v.string()), v.readonly())),
     problems: v.optional(v.string()),
   }),
+  pins: v.strictObject({
+    ...eventFields,
+    kind: v.literal("pins"),
+    server: v.string(),
+    pending: count,
+  }),
   callStarted: v.strictObject({ ...callFields, kind: v.literal("callStarted") }),
   callFinished: v.strictObject({
     ...callFields,

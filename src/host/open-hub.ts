@@ -312,6 +312,10 @@ export async function openHub(
       const { diskApprovals } = await import("../approval/disk.ts");
       return diskApprovals(stateFolder(env, platform));
     },
+    openBaselines: async () => {
+      const { diskBaselines } = await import("../pins/disk.ts");
+      return diskBaselines(stateFolder(env, platform));
+    },
     mode,
     expose,
     wrapTransport: makeTransportWrapper?.(redact),

@@ -38,6 +38,7 @@ import type { ModeSpec } from "../manifest/modes.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import type { Implementation } from "../protocol/legacy.ts";
+import { Pins } from "../pins/pins.ts";
 import { CallLog } from "../router/call.ts";
 import { Deadlines } from "../router/deadlines.ts";
 import type { CallUsage } from "../router/call-usage.ts";
@@ -119,6 +120,8 @@ export class Hub {
   readonly activePlugins: ActivePlugins;
   /** The calls that wait for a person's approval. */
   readonly approvals: Approvals;
+  /** What servers list, compared with what was accepted of them. */
+  readonly #pins: Pins;
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
   #isClosing = false;
@@ -173,12 +176,15 @@ export class Hub {
       redact: (text) => options.redact?.(text) ?? text,
       identityOf: (spec, origin) => resolveIdentity(spec, origin),
     });
-    this.#savedListings = new SavedListings(
-      options.snapshots,
-      resolveIdentity,
-      this.#alerts,
-      (text) => options.redact?.(text) ?? text,
-    );
+    this.#savedListings = new SavedListings(options.snapshots, resolveIdentity);
+    this.#pins = new Pins({
+      bus,
+      alerts: this.#alerts,
+      sha256: digest,
+      openStore: options.openBaselines,
+      redact: (text) => options.redact?.(text) ?? text,
+      identityOf: (server) => this.approvals.identityOf(server),
+    });
     this.#pool = new ServerPool({
       environment: {
         clientInfo: () => this.serverInfo,
@@ -203,6 +209,7 @@ export class Hub {
             void this.approvals.recordListing(spec, saved.listing, profile.origin);
         },
       },
+      review: (...args) => this.#pins.review(...args),
       random,
       isShared: () => this.#isShared,
       changed: () => this.#changed(),

@@ -17,6 +17,7 @@ import type { SchemeResolvers } from "../manifest/resolve.ts";
 import type { MinimumApproval } from "../approval/policy.ts";
 import type { RememberedApprovals } from "../approval/remembered.ts";
 import type { PluginStatus } from "../plugin/instance.ts";
+import type { BaselineStore } from "../pins/store.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { RunningCall } from "../router/call.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
@@ -86,6 +87,8 @@ export interface HubOptions {
   readonly isWatchable?: boolean | undefined;
   /** Opens the store of permanent approvals; absent: they are kept in memory. */
   readonly openApprovals?: () => Promise<RememberedApprovals>;
+  /** Opens the store of accepted definitions; absent: they are kept in memory. */
+  readonly openBaselines?: () => Promise<BaselineStore>;
   /** Removes the secret values of all servers from a text. */
   readonly redact?: (text: string) => string;
   /** The name of a mode that all clients on stdio and HTTP are limited to; undefined: none. */

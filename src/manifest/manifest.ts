@@ -12,6 +12,7 @@ import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
 import type {
   APPROVAL_LEVELS,
+  PIN_LEVELS,
   HubInput,
   LimitsInput,
   SecretSource,
@@ -103,6 +104,12 @@ export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
  * to be read-only; `always`: all.
  */
 export type ApprovalLevel = (typeof APPROVAL_LEVELS)[number];
+
+/**
+ * What happens when a server's definitions are not those that were accepted. `off`: nothing; `warn`: an alert; `block`:
+ * new and changed ones are neither shown nor called.
+ */
+export type PinLevel = (typeof PIN_LEVELS)[number];
 
 /** Which calls a person has to approve if neither the server nor the tool has a setting. */
 export interface ApprovalDefaults {
@@ -217,6 +224,8 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   readonly approval?: ApprovalLevel | undefined;
   /** Time that a call waits for a person who watches the pending approvals, in ms; absent: the default applies. */
   readonly approvalWait?: number | undefined;
+  /** What happens when its definitions are not those that were accepted; absent: `warn`. */
+  readonly pin?: PinLevel | undefined;
   readonly prompts: PromptRules;
   /** The skills that are shown; absent: all. */
   readonly skills?: SkillRules | undefined;

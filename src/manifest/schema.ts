@@ -505,6 +505,14 @@ export const APPROVAL_LEVELS = ["never", "auto", "always"] as const;
 
 const approvalLevel = v.picklist(APPROVAL_LEVELS, `"never", "auto" or "always"`);
 
+/** What happens when a server's tools, prompts or instructions are not those that were accepted. */
+export const PIN_LEVELS = ["off", "warn", "block"] as const;
+
+const pinLevel = v.picklist(PIN_LEVELS, `"off", "warn" or "block"`);
+
+const PIN_TEXT =
+  'What happens when a tool, a prompt or the instructions of a server differ from what was listed first. "off": nothing. "warn": an alert, until the change is accepted. "block": what is new or changed is neither shown nor called until it is accepted.';
+
 const APPROVAL_WAIT_TEXT =
   "How long a call that needs an approval waits for somebody to open the page or toolmux approvals --watch, while nobody watches. Then the client is asked, or the call is refused if the client cannot be asked. By default 30 s if the client cannot be asked, otherwise 0. At most approvalTimeout.";
 
@@ -539,6 +547,13 @@ export const defaultsSchema = once(() =>
       description: "How long a call waits for its approval. After that it is denied.",
       default: "2m",
       examples: ["10m"],
+    }),
+    pin: optionalKey(pinLevel, {
+      title: "Pins",
+      shown: true,
+      description: PIN_TEXT,
+      default: "warn",
+      examples: ["block", "off"],
     }),
   }),
 );
@@ -770,6 +785,13 @@ export const serverSchema = table({
     change: "settings",
     description: `${APPROVAL_WAIT_TEXT} Without it, the value of defaults.approvalWait holds.`,
     examples: ["1m", 0],
+  }),
+  pin: optionalKey(pinLevel, {
+    title: "Pins",
+    shown: true,
+    change: "settings",
+    description: `${PIN_TEXT} By default the value of defaults.pin.`,
+    examples: ["block", "off"],
   }),
   tools: optionalKey(toolsSchema, {
     title: "Tools",

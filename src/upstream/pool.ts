@@ -1,7 +1,6 @@
 import type { Alerts } from "../base/alerts.ts";
 import { HubError } from "../base/errors.ts";
 import type { EventBus, StateName } from "../base/hub-events.ts";
-import type { ServerListing } from "../catalog/listing.ts";
 import { diffServers, hasSameProgram } from "../manifest/diff.ts";
 import { valueNamesOf } from "../manifest/client-values.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
@@ -14,6 +13,8 @@ import {
   type ServerSubset,
   SHARED_PROFILE,
 } from "./profile.ts";
+import type { Pins } from "../pins/pins.ts";
+import type { KnownListing } from "./listing.ts";
 import type { ListingMemory } from "./saved-listings.ts";
 import {
   connectionKeyOf,
@@ -34,6 +35,8 @@ export interface PoolOptions {
   readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly memory: ListingMemory;
+  /** Compares what a server lists with what was accepted; see `Pins.review`. */
+  readonly review: Pins["review"];
   /** Whether clients of several processes share the hub, and bring the values of servers' entries. */
   isShared(): boolean;
   /** Returns a random number from 0 to 1. */
@@ -69,7 +72,7 @@ interface PooledConnection {
 
 /** The state that a connection takes over from the one that it replaces. */
 interface FormerConnection {
-  readonly listing?: ServerListing | undefined;
+  readonly former?: KnownListing | undefined;
   readonly isEarly?: boolean;
 }
 
@@ -485,7 +488,7 @@ export class ServerPool {
   #create(
     server: PooledServer,
     creator: ClientProfile,
-    { listing, isEarly = false }: FormerConnection = {},
+    { former, isEarly = false }: FormerConnection = {},
   ): Connection {
     const options = this.#options;
     const { spec } = server;
@@ -500,12 +503,18 @@ export class ServerPool {
       origin: profile.origin,
       isPrivate: !hasSharedConnections(spec) || valuesKeyOf(spec, profile.origin) !== "",
       clients: this.#clientsOf(server, profile),
-      listing,
+      former,
       isEarly,
       ready: this.#conflictingStopped(spec, key),
       goal: () => server.goal,
       loadSaved: () => options.memory.load(spec, profile),
       save: (saved) => options.memory.save(spec, profile, saved),
+      review: (peer, listing, isOver) =>
+        options.review(
+          { spec: connection.spec, origin: profile.origin, connection: key, peer },
+          listing,
+          isOver,
+        ),
       onIdleStop: () => {
         if (server.goal === "up") server.goal = "onDemand";
       },
@@ -579,8 +588,8 @@ export class ServerPool {
         const isSame = hasSameProgram(connection.spec, server.spec);
         // Connections that differed in clients' values may be one for the new specification.
         if (server.connections.has(key)) continue;
-        const { isEarly, listing } = connection;
-        this.#create(server, profile, { isEarly, listing: isSame ? listing : undefined });
+        const { isEarly, known } = connection;
+        this.#create(server, profile, { isEarly, former: isSame ? known : undefined });
       }
     });
   }

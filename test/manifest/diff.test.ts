@@ -89,6 +89,7 @@ const SETTINGS = {
   icon: "x",
   approval: "always",
   approvalWait: 1,
+  pin: "block",
 } as const satisfies Partial<StdioServer>;
 
 const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources">, unknown> = {

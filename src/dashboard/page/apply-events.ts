@@ -151,6 +151,9 @@ export function applyEvents(
       case "mode":
         stale.add("modes").add("tools").add("clients").add("hub");
         break;
+      case "pins":
+        stale.add(`server:${event.server}`);
+        break;
       case "approval":
         stale.add("approvals");
         if (approvals.kind === "ready") {

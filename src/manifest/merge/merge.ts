@@ -10,6 +10,7 @@ import {
   type HubSettings,
   LIMIT_DEFAULTS,
   type Limits,
+  type PinLevel,
   type Manifest,
   type PromptRules,
   type ServerSpec,
@@ -236,6 +237,7 @@ export function mergeConfigs(
     (all, config) => ({ ...all, ...approvalDefaultsOf(config.defaults) }),
     APPROVAL_DEFAULTS,
   );
+  const pin = configs.findLast(({ defaults: own }) => own.pin !== undefined)?.defaults.pin;
   const toolSearch = configs.reduce<ToolSearchSettings>(
     (all, config) => ({ ...all, ...config.toolSearch }),
     TOOL_SEARCH_DEFAULTS,
@@ -263,7 +265,7 @@ export function mergeConfigs(
     models: mergeModels(configs, secretSources),
     approval,
     servers: servers.map((server) =>
-      toServerSpec(server, defaults, prefixes.get(server.name) ?? "", secretSources),
+      toServerSpec(server, { ...defaults, pin }, prefixes.get(server.name) ?? "", secretSources),
     ),
     problems: [
       ...checkNameRoom(hub, configs),
@@ -312,7 +314,7 @@ function noteUnsupported(server: ServerConfig): readonly string[] {
 
 function toServerSpec(
   server: ServerConfig,
-  defaults: Limits,
+  { pin: defaultPin, ...defaults }: Limits & { readonly pin: PinLevel | undefined },
   prefix: string,
   secretSources: readonly SecretSource[] | undefined,
 ): ServerSpec {
@@ -335,6 +337,7 @@ function toServerSpec(
     ...limitsOf(input, defaults),
     ...(input.approval !== undefined && { approval: input.approval }),
     ...(input.approvalWait !== undefined && { approvalWait: input.approvalWait }),
+    ...((input.pin ?? defaultPin) !== undefined && { pin: input.pin ?? defaultPin }),
     tools: toolRulesOf(input.tools),
     prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),
