@@ -399,7 +399,7 @@ export class Approvals {
     this.#pending.set(id, open);
     this.#unsubscribe ??= this.#options.bus.subscribe(() => {
       for (const each of this.#pending.values()) each.recheck();
-    }, ["state", "server", "manifest", "catalog"]);
+    }, ["state", "server", "manifest", "catalog", "pins"]);
     this.#options.bus.emit({ kind: "approval", change: "asked", ...prompt });
     return open;
   }

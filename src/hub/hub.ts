@@ -60,6 +60,7 @@ import {
 } from "../upstream/status.ts";
 import { ClientView } from "../views/client-view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
+import { PinnedServers } from "./pinned-servers.ts";
 import {
   type Filling,
   type HubOptions,
@@ -120,8 +121,8 @@ export class Hub {
   readonly activePlugins: ActivePlugins;
   /** The calls that wait for a person's approval. */
   readonly approvals: Approvals;
-  /** What servers list, compared with what was accepted of them. */
-  readonly #pins: Pins;
+  /** What servers list that is not accepted. */
+  readonly pinned: PinnedServers;
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
   #isClosing = false;
@@ -177,7 +178,7 @@ export class Hub {
       identityOf: (spec, origin) => resolveIdentity(spec, origin),
     });
     this.#savedListings = new SavedListings(options.snapshots, resolveIdentity);
-    this.#pins = new Pins({
+    const pins = new Pins({
       bus,
       alerts: this.#alerts,
       sha256: digest,
@@ -209,12 +210,13 @@ export class Hub {
             void this.approvals.recordListing(spec, saved.listing, profile.origin);
         },
       },
-      review: (...args) => this.#pins.review(...args),
+      pins,
       random,
       isShared: () => this.#isShared,
       changed: () => this.#changed(),
       settled: () => this.#resolveSettled(),
     });
+    this.pinned = new PinnedServers({ pins, pool: this.#pool, bus, clock });
     const { activePlugins } = this;
     const listingRewriter = () =>
       activePlugins.set && activePlugins.rewriteListing.bind(activePlugins);
@@ -766,6 +768,7 @@ export class Hub {
   async #close(): Promise<void> {
     this.#isClosing = true;
     this.#cancelAnnouncement?.();
+    this.pinned.close();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.shutDown();
     // Calls that run in plugins may still need the plugins' clients, so these calls get time to end before the clients

@@ -9,7 +9,7 @@ import { sleep } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { EventBus } from "../base/hub-events.ts";
 import { escapeInvisible } from "../base/quote.ts";
-import type { ListedItem, ServerListing } from "../catalog/listing.ts";
+import { EMPTY_LISTING, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import type { Sha256 } from "../catalog/names.ts";
 import type { ClientOrigin } from "../manifest/client-values.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
@@ -79,6 +79,8 @@ export interface Review {
   readonly listing: ServerListing;
   /** The same without what is pending. */
   readonly accepted: ServerListing;
+  /** The tools and prompts that `accepted` lacks; undefined if there are none. */
+  readonly withheld: ServerListing | undefined;
   readonly pending: ReadonlyMap<string, PendingDefinition>;
   /** Why nothing could be compared; then nothing of the server counts as accepted. Undefined: all was compared. */
   readonly fault: string | undefined;
@@ -147,29 +149,32 @@ export class Pins {
     const sources = new Map(sourcesOf(listing).map((source) => [keyOf(source), source]));
     const nothing = (fault: string): Review => ({
       listing,
-      accepted: withoutPending(listing, () => true),
+      ...split(listing, () => true),
       pending: new Map(),
       fault,
     });
+    const all = { accepted: listing, withheld: undefined };
     let review: Review;
     try {
       const definitions = await this.#definitionsOf([...sources.values()], isOver);
       if (isOver()) return nothing("The connection has ended.");
       const { pending } = await this.#compare(server, sources, definitions);
       const byKey = new Map(pending.map((each) => [keyOf(each), each]));
-      const accepted =
-        byKey.size === 0 ? listing : withoutPending(listing, (key) => byKey.has(key));
-      review = { listing, accepted, pending: byKey, fault: undefined };
+      const parts = byKey.size === 0 ? all : split(listing, (key) => byKey.has(key));
+      review = { listing, ...parts, pending: byKey, fault: undefined };
     } catch (thrown) {
       const error = toHubError(thrown);
       // Without an identity there is no baseline, and nobody has asked for more than to be warned of changes.
       const isUncompared = error.code === "valueMissing" && pinLevelOf(server.spec) !== "block";
       review = isUncompared
-        ? { listing, accepted: listing, pending: new Map(), fault: undefined }
+        ? { listing, ...all, pending: new Map(), fault: undefined }
         : nothing(error.message);
     }
-    if (!isOver()) await this.#report(server, review);
     return review;
+  }
+
+  definitionOf(source: DefinitionSource): Definition {
+    return definitionOf(source, this.#options.sha256);
   }
 
   async #definitionsOf(
@@ -179,7 +184,7 @@ export class Pins {
     const definitions: Definition[] = [];
     let start = performance.now();
     for (const source of sources) {
-      definitions.push(definitionOf(source, this.#options.sha256));
+      definitions.push(this.definitionOf(source));
       if (performance.now() - start < TURN) continue;
       await sleep(0);
       if (isOver()) break;
@@ -327,7 +332,7 @@ export class Pins {
       const digests = listed.get(key) ?? new Set();
       listed.set(key, digests);
       for (const source of sourcesOf(review.listing)) {
-        const definition = definitionOf(source, this.#options.sha256);
+        const definition = this.definitionOf(source);
         digests.add(definition.digest);
         // Nothing is known of a damaged baseline, so all that is listed is pending.
         const pending =
@@ -372,13 +377,17 @@ export class Pins {
     );
   }
 
-  /** Drops what was reported of a connection that has ended. */
+  /** Takes back what was reported of a connection that has ended, or whose server is compared no more. */
   end(server: string, connection: string): void {
-    this.#reported.delete(`${server}\n${connection}`);
+    if (!this.#reported.delete(`${server}\n${connection}`)) return;
+    this.#options.alerts.clear(server, ["toolsChanged"], connection);
   }
 
-  /** Raises or clears the alert about a connection, and emits an event if what is pending has changed. */
-  async #report(server: PinnedServer, review: Review): Promise<void> {
+  /**
+   * Raises or clears the alert about a connection, and emits an event if what is pending has changed. Called when the
+   * review is in use. Never rejects.
+   */
+  async report(server: PinnedServer, review: Review): Promise<void> {
     const { spec, connection } = server;
     const { alerts, bus } = this.#options;
     const { pending, fault } = review;
@@ -474,22 +483,27 @@ export function linesOf({
   ]);
 }
 
-/** The listing without the tools, prompts and instructions that are pending. */
-function withoutPending(
+/** The listing without the tools, prompts and instructions that are pending, and those tools and prompts. */
+function split(
   listing: ServerListing,
   isPending: (key: string) => boolean,
-): ServerListing {
-  const keep =
-    (kind: PinnedKind) =>
-    ({ key }: ListedItem): boolean =>
-      !isPending(keyOf({ kind, name: key }));
-  const instructions = isPending(keyOf({ kind: "instructions", name: "" }))
-    ? undefined
-    : listing.instructions;
+): Pick<Review, "accepted" | "withheld"> {
+  const isTool = ({ key }: ListedItem): boolean => isPending(keyOf({ kind: "tool", name: key }));
+  const isPrompt = ({ key }: ListedItem): boolean =>
+    isPending(keyOf({ kind: "prompt", name: key }));
+  const hasInstructions = !isPending(keyOf({ kind: "instructions", name: "" }));
+  const withheld = {
+    ...EMPTY_LISTING,
+    tools: listing.tools.filter(isTool),
+    prompts: listing.prompts.filter(isPrompt),
+  };
   return {
-    ...listing,
-    tools: listing.tools.filter(keep("tool")),
-    prompts: listing.prompts.filter(keep("prompt")),
-    instructions,
+    accepted: {
+      ...listing,
+      tools: listing.tools.filter((item) => !isTool(item)),
+      prompts: listing.prompts.filter((item) => !isPrompt(item)),
+      instructions: hasInstructions ? listing.instructions : undefined,
+    },
+    withheld: withheld.tools.length + withheld.prompts.length === 0 ? undefined : withheld,
   };
 }

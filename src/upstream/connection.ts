@@ -162,6 +162,8 @@ export interface ConnectionOptions {
   save(saved: SavedListing): void;
   /** Compares a listing with what was accepted; see `ListingSyncOptions.review`. */
   review(peer: string | undefined, listing: ServerListing, isOver: () => boolean): Promise<Review>;
+  /** Called when a review is in use. */
+  reviewed(peer: string | undefined, review: Review): void;
   /** Called when the listing that clients see has changed. */
   changed(): void;
   /** Called when `isSettled` or `isListable` may have changed. */
@@ -250,6 +252,7 @@ export class Connection {
         settled: () => options.settled(),
         pin: () => pinLevelOf(this.#spec),
         review: (listing, isOver) => options.review(this.peer, listing, isOver),
+        reviewed: (review) => options.reviewed(this.peer, review),
         warn: (text) => this.#log("warn", "server", text),
         timeout: () => this.spec.connectTimeout,
       },
@@ -318,6 +321,11 @@ export class Connection {
   /** The listing with all that is not accepted, and its review; undefined if `listing` is undefined for another reason. */
   get known(): KnownListing | undefined {
     return this.#hasFailed || !this.canStart ? undefined : this.#listingSync.known;
+  }
+
+  /** The tools and prompts that the server lists, but clients are not shown because they are not accepted. */
+  get withheld(): ServerListing | undefined {
+    return this.#spec.pin === "block" && this.canStart ? this.#listingSync.withheld : undefined;
   }
 
   /** The server's name and version, if it has told them. */

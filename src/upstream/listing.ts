@@ -142,6 +142,8 @@ export interface ListingSyncOptions {
    * @param isOver whether nobody needs the result any more
    */
   review(listing: ServerListing, isOver: () => boolean): Promise<Review>;
+  /** Called when a review is in use. */
+  reviewed(review: Review): void;
   warn(text: string): void;
   /** Returns the time limit for listing one kind again, in ms. */
   timeout(): number;
@@ -215,6 +217,11 @@ export class ListingSync {
   /** The comparison of the present listing with what was accepted; undefined if there is none. */
   get review(): Review | undefined {
     return this.#isReviewed && this.#options.pin() !== "off" ? this.#review : undefined;
+  }
+
+  /** What the review leaves out of the present listing; undefined if nothing. */
+  get withheld(): ServerListing | undefined {
+    return this.#isReviewed ? this.#review?.withheld : undefined;
   }
 
   get #isReviewed(): boolean {
@@ -371,6 +378,7 @@ export class ListingSync {
       if (isOver()) return;
       this.#review = review;
       adopt?.(listing);
+      if (review !== undefined && !isKnown) this.#options.reviewed(review);
     });
     this.#reviewed = reviewed;
     return reviewed;

@@ -13,7 +13,8 @@ import {
   type ServerSubset,
   SHARED_PROFILE,
 } from "./profile.ts";
-import type { Pins } from "../pins/pins.ts";
+import { pinLevelOf } from "../pins/level.ts";
+import type { PinnedServer, Pins } from "../pins/pins.ts";
 import type { KnownListing } from "./listing.ts";
 import type { ListingMemory } from "./saved-listings.ts";
 import {
@@ -35,8 +36,8 @@ export interface PoolOptions {
   readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly memory: ListingMemory;
-  /** Compares what a server lists with what was accepted; see `Pins.review`. */
-  readonly review: Pins["review"];
+  /** Compares what servers list with what was accepted. */
+  readonly pins: Pick<Pins, "review" | "report" | "end">;
   /** Whether clients of several processes share the hub, and bring the values of servers' entries. */
   isShared(): boolean;
   /** Returns a random number from 0 to 1. */
@@ -207,7 +208,11 @@ export class ServerPool {
     if (server.goal === "down" || hasNewIsolation) this.#retireAll(server, startForClients);
     else {
       if (difference === "process") this.#replaceAll(server, users);
-      else for (const connection of connectionsOf(server)) connection.update(spec);
+      else
+        for (const [key, { connection }] of server.connections) {
+          connection.update(spec);
+          if (pinLevelOf(spec) === "off") this.#options.pins.end(spec.name, key);
+        }
       startForClients();
     }
     this.#options.changed();
@@ -494,7 +499,10 @@ export class ServerPool {
     const { spec } = server;
     const profile = spec.isolation === "one" ? everybodyLike(creator) : creator;
     const key = connectionKeyOf(spec, profile);
-    const connection = new Connection({
+    const reviewed = (peer: string | undefined): PinnedServer => {
+      return { spec: connection.spec, origin: profile.origin, connection: key, peer };
+    };
+    const connection: Connection = new Connection({
       ...options,
       spec,
       key,
@@ -510,11 +518,14 @@ export class ServerPool {
       loadSaved: () => options.memory.load(spec, profile),
       save: (saved) => options.memory.save(spec, profile, saved),
       review: (peer, listing, isOver) =>
-        options.review(
-          { spec: connection.spec, origin: profile.origin, connection: key, peer },
+        options.pins.review(
+          reviewed(peer),
           listing,
-          isOver,
+          () => isOver() || this.#retired.has(connection),
         ),
+      reviewed: (peer, review) => {
+        if (!this.#retired.has(connection)) void options.pins.report(reviewed(peer), review);
+      },
       onIdleStop: () => {
         if (server.goal === "up") server.goal = "onDemand";
       },
@@ -655,6 +666,7 @@ export class ServerPool {
     const { connection } = server.connections.get(key) ?? {};
     if (connection === undefined) return () => {};
     server.connections.delete(key);
+    this.#options.pins.end(server.spec.name, key);
     const stopped = Promise.withResolvers<void>();
     const isForOtherClients = limit === OTHER_CLIENTS && connection.isBusy;
     this.#retired.set(connection, { key, stopped: stopped.promise, isForOtherClients });
