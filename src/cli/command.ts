@@ -27,6 +27,8 @@ export const BENCH_DEFAULTS = {
 
 export const AGENT_VERBS = ["list", "show", "pull", "remove", "serve"] as const;
 
+/** The words with which `toolmux pins` begins. */
+export const PIN_VERBS = ["accept", "forget", "export"] as const;
 export const APPROVAL_VERBS = ["allow", "deny", "list", "forget", "accept"] as const;
 
 /** The verbs of `toolmux daemon`. */

@@ -216,6 +216,7 @@ export class Hub {
       changed: () => this.#changed(),
       settled: () => this.#resolveSettled(),
     });
+    pins.pinFile = manifest.pinFile?.content;
     this.pinned = new PinnedServers({ pins, pool: this.#pool, bus, clock });
     const { activePlugins } = this;
     const listingRewriter = () =>
@@ -484,6 +485,7 @@ export class Hub {
       this.#pool.reconcile(servers);
       this.#configureApprovals(manifest);
       this.#updateInvalidServers(manifest);
+      void this.pinned.setPinFile(manifest.pinFile?.content);
     });
     this.#options.bus.emit({
       kind: "manifest",

@@ -1,13 +1,13 @@
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { EventBus } from "../base/hub-events.ts";
+import type { PinFileContent } from "../manifest/pin-file.ts";
 import type { PinLevel } from "../manifest/manifest.ts";
 import { type Definition, keyOf, sourcesOf } from "../pins/definitions.ts";
 import { pinLevelOf } from "../pins/level.ts";
 import type {
   DescribedDefinition,
   PendingDefinition,
-  PinFileContent,
   PinnedServer,
   Pins,
   Review,

@@ -8,6 +8,7 @@ import type { AgentFilesConfig } from "./files/file-config.ts";
 import type { ModeSpec } from "./modes.ts";
 import type { Isolation } from "./isolations.ts";
 import type { NamedClient } from "./named-clients.ts";
+import type { PinFile } from "./pin-file.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
 import type {
@@ -340,6 +341,8 @@ export interface PluginSpec {
 export interface Manifest {
   readonly hub: HubSettings;
   readonly httpToken?: HttpToken | undefined;
+  /** The pin file; absent: none. */
+  readonly pinFile?: PinFile | undefined;
   /** The servers, in the order in which the files first mention them. */
   readonly servers: readonly ServerSpec[];
   /** The modes, in the order in which the files first mention them, without `full`; absent: none. */

@@ -381,6 +381,13 @@ export const hubSchema = once(() =>
         examples: [10_000, 4000],
       },
     ),
+    pinFile: optionalKey(nonEmptyText, {
+      title: "Pin file",
+      shown: true,
+      description:
+        "A file beside the manifest with digests of what servers list, to be committed with it. A server that it has must list exactly that. toolmux pins export writes it, toolmux check --pins compares it.",
+      examples: ["toolmux.pins.json"],
+    }),
     httpToken: optionalKey(tokenSchema, {
       title: "Token for clients over HTTP",
       description:
@@ -1513,7 +1520,9 @@ export const fileSchema = table({
 /**
  * The types of the settings in one file, with durations in ms and sizes in bytes. Keys that are not set are absent.
  */
-export type HubInput = Readonly<Omit<v.InferOutput<ReturnType<typeof hubSchema>>, "httpToken">>;
+export type HubInput = Readonly<
+  Omit<v.InferOutput<ReturnType<typeof hubSchema>>, "httpToken" | "pinFile">
+>;
 export type LimitsInput = Readonly<v.InferOutput<typeof limitsSchema>>;
 export type DefaultsInput = Readonly<v.InferOutput<ReturnType<typeof defaultsSchema>>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;

@@ -72,6 +72,9 @@ export function trustFileContent(
     const [found] = loaded.files;
     if (found === undefined) throw new HubError("internal", `${path} was not read.`);
     const real = await trust(path, found.bytes, stateFolder(env, platform));
+    const { pinFile } = loaded;
+    if (pinFile?.bytes !== undefined)
+      await trust(pinFile.path, pinFile.bytes, stateFolder(env, platform));
     return { real, manifest: loaded.manifest };
   });
 }

@@ -1,5 +1,6 @@
 import { isJsonObject } from "../base/json.ts";
-import { type Definition, type DefinitionParts, keyOf, PINNED_KINDS } from "./definitions.ts";
+import { PINNED_KINDS, type PinnedDigests } from "../manifest/pin-file.ts";
+import { type Definition, type DefinitionParts, keyOf } from "./definitions.ts";
 
 /** A definition that counts as accepted. */
 export interface AcceptedDefinition extends Definition {
@@ -110,9 +111,6 @@ function isAccepted(value: unknown): value is AcceptedDefinition {
  * accepted one; `finding`: the scan has a hard finding in it; `pinFile`: the pin file has another digest, or none.
  */
 export type PendingReason = "new" | "changed" | "finding" | "pinFile";
-
-/** The digests of a server in a pin file, by `keyOf`. */
-export type PinnedDigests = ReadonlyMap<string, string>;
 
 /** What is compared with the listing of a server. */
 export interface ReviewRules {

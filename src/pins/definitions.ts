@@ -2,16 +2,13 @@ import { Buffer } from "node:buffer";
 import { textOf } from "../base/bytes.ts";
 import { isShowable, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import type { Sha256 } from "../catalog/names.ts";
+import { pinKeyOf, type PinnedKind } from "../manifest/pin-file.ts";
 import {
   canonicalJson,
   TOOL_PARTS,
   type ValueChange,
   valueChangesOf,
 } from "../catalog/tool-diff.ts";
-
-/** The kinds of what is pinned. A server has at most one text of instructions, whose name is "". */
-export const PINNED_KINDS = ["tool", "prompt", "instructions"] as const;
-export type PinnedKind = (typeof PINNED_KINDS)[number];
 
 /** The members of each kind that are pinned, in addition to the name: what models read, and what clients decide by. */
 const PARTS = {
@@ -40,7 +37,7 @@ export type DefinitionParts = Readonly<Record<string, string>>;
 
 /** A definition's key in a set or map. */
 export function keyOf({ kind, name }: Pick<Definition, "kind" | "name">): string {
-  return `${kind} ${name}`;
+  return pinKeyOf(kind, name);
 }
 
 /** The tool or prompt, or the instructions, of which a definition is made. */
@@ -136,10 +133,12 @@ export interface PartChange {
 /**
  * The differences between two versions of a definition, for people.
  * @param before the accepted version; undefined if there is none, or it is not known
+ * @param redact removes secrets from a text
  */
 export function partChangesOf(
   before: DefinitionParts | undefined,
   after: DefinitionParts,
+  redact: (text: string) => string = (text) => text,
 ): readonly PartChange[] {
   const [previous, current] = [
     new Map(Object.entries(before ?? {})),
@@ -148,9 +147,11 @@ export function partChangesOf(
   const changed = [...new Set([...previous.keys(), ...current.keys()])].filter(
     (part) => previous.get(part) !== current.get(part),
   );
+  const redacted = (_: string, value: unknown): unknown =>
+    typeof value === "string" ? redact(value) : value;
   return changed.map((part) => {
     const [old, own] = [previous.get(part), current.get(part)].map(
-      (json): unknown => json && JSON.parse(json),
+      (json): unknown => json && JSON.parse(json, redacted),
     );
     return { part, ...valueChangesOf(old, own, part, MAX_CHANGES) };
   });

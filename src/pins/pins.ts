@@ -12,13 +12,13 @@ import { escapeInvisible } from "../base/quote.ts";
 import { EMPTY_LISTING, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import type { Sha256 } from "../catalog/names.ts";
 import type { ClientOrigin } from "../manifest/client-values.ts";
+import type { PinFileContent, PinnedDigests, PinnedKind } from "../manifest/pin-file.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import {
   type AcceptedDefinition,
   type AcceptedDigests,
   type Baseline,
   type PendingReason,
-  type PinnedDigests,
   reviewDefinitions,
   type ReviewResult,
   withAccepted,
@@ -31,7 +31,6 @@ import {
   type PartChange,
   partChangesOf,
   partsOf,
-  type PinnedKind,
   sourcesOf,
 } from "./definitions.ts";
 import { pinLevelOf } from "./level.ts";
@@ -96,10 +95,6 @@ export interface DescribedDefinition extends PendingDefinition {
   /** What has changed, by parts; all parts if there is no accepted definition, or it was too large to be kept. */
   readonly parts: readonly PartChange[];
 }
-
-/** What the pin file of the manifest has. `unusable`: a sentence that says why it cannot be used. */
-export type PinFileContent =
-  { readonly servers: ReadonlyMap<string, PinnedDigests> } | { readonly unusable: string };
 
 /** The time for which definitions are compared without a pause, in ms. */
 const TURN = 5;
@@ -287,19 +282,10 @@ export class Pins {
   ): DescribedDefinition {
     const own = baseline?.accepted.filter((each) => keyOf(each) === keyOf(pending)) ?? [];
     const before = own.find(({ digest }) => digest === pending.digest) ?? own.at(-1);
+    const redact = (text: string): string => this.#options.redact(text);
     const shown = (text: string | undefined): string | undefined =>
-      text === undefined ? undefined : escapeInvisible(this.#options.redact(text));
-    const parts = partChangesOf(before?.parts, partsOf(source)).map(
-      ({ part, changes, omitted }) => ({
-        part,
-        omitted,
-        changes: changes.map(({ path, before: old, after }) => ({
-          path: this.#options.redact(path),
-          before: old === undefined ? undefined : this.#options.redact(old),
-          after: after === undefined ? undefined : this.#options.redact(after),
-        })),
-      }),
-    );
+      text === undefined ? undefined : escapeInvisible(redact(text));
+    const parts = partChangesOf(before?.parts, partsOf(source), redact);
     return {
       ...pending,
       acceptedAt: before?.at,
