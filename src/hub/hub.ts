@@ -9,6 +9,7 @@ import type {
   ModeEvent,
   ChangedServers,
 } from "../base/hub-events.ts";
+import type { HubError } from "../base/errors.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
@@ -327,6 +328,17 @@ export class Hub {
       .connections(SHARED_PROFILE)
       .filter(({ spec }) => selection?.filter?.mayTakeFrom(spec.name) ?? true);
     return exposureCosts(this.#toolSearch, catalog, servers);
+  }
+
+  /** The error for a tool or prompt that such a client is not shown because it is not accepted; undefined: another one. */
+  withheldError(kind: Kind, name: string): HubError | undefined {
+    const route = this.#catalogCache.withheld(SHARED_PROFILE)?.[kind].find(name);
+    const connections = route === undefined ? [] : this.#pool.connectionsOf(route.server);
+    for (const connection of connections) {
+      const error = route && connection.pinError(route);
+      if (error !== undefined) return error;
+    }
+    return undefined;
   }
 
   /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */

@@ -220,6 +220,10 @@ function checkChoice(
   for (const chosen of choice) {
     const named = pending.filter((each) => isNamed(chosen, each));
     const what = chosen.name === "" ? "the instructions" : JSON.stringify(chosen.name);
+    if (named.length > 0 && named.every(({ reason }) => reason === "pinFile")) {
+      const text = `${what} of server "${server}" is accepted, but not as the pin file has it. To write that anew: toolmux pins export`;
+      throw new HubError("conflict", text, { server });
+    }
     if (named.length === 0) {
       const text = `Nothing of ${what} of server "${server}" waits to be accepted.`;
       throw new HubError("notFound", text, { server });

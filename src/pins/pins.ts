@@ -325,7 +325,9 @@ export class Pins {
           review.pending.get(keyOf(definition)) ??
           (isDamaged ? ({ ...definition, reason: "new" } as const) : undefined);
         const isNew = own.added.every(({ digest }) => digest !== definition.digest);
-        if (pending === undefined || !isNew || !isChosen(pending)) continue;
+        // What only the pin file refuses is accepted already.
+        if (pending === undefined || pending.reason === "pinFile") continue;
+        if (!isNew || !isChosen(pending)) continue;
         const parts = partsOf(source);
         own.added.push({ ...definition, at, ...(peer !== undefined && { peer }), parts });
       }

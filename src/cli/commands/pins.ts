@@ -223,7 +223,9 @@ async function accept(
         if (error instanceof HubError && error.code === "notFound") return [];
         throw error;
       });
-      const pending = own.flatMap((each) => each.pending);
+      const pending = own
+        .flatMap((each) => each.pending)
+        .filter(({ reason }) => !all || reason !== "pinFile");
       isFaulty ||= own.some(({ fault }) => fault !== undefined);
       const chosen = all
         ? pending

@@ -19,6 +19,7 @@ export type Stale =
   | "tools"
   | "modes"
   | "approvals"
+  | "pins"
   | "activity"
   | "calls"
   | "everything"
@@ -152,7 +153,7 @@ export function applyEvents(
         stale.add("modes").add("tools").add("clients").add("hub");
         break;
       case "pins":
-        stale.add(`server:${event.server}`);
+        stale.add(`server:${event.server}`).add("pins");
         break;
       case "approval":
         stale.add("approvals");

@@ -24,6 +24,7 @@ export type {
   HubDocument,
   LogEntryDocument,
   ModesDocument,
+  PinsDocument,
   RememberedApprovalDocument,
   RunDocument,
   ServerDocument,
