@@ -61,10 +61,17 @@ export interface PinsOptions {
    */
   identityOf(server: Pick<PinnedServer, "spec" | "origin">): Promise<string | undefined>;
   /**
-   * Whether the scan has a hard finding in a tool, a prompt or instructions: then it is accepted only by a person.
-   * Absent: there is no scan.
+   * Returns those of the tools, prompts and instructions in which a scan has a hard finding: a person alone accepts
+   * them. It is asked only about what would become a part of the baseline. Absent: there is no scan. Never rejects.
+   * @param isOver whether nobody needs the result any more
    */
-  hasHardFinding?(source: DefinitionSource, spec: RunnableServer): boolean;
+  readonly findSuspicious?:
+    | ((
+        spec: RunnableServer,
+        sources: readonly DefinitionSource[],
+        isOver: () => boolean,
+      ) => Promise<ReadonlySet<DefinitionSource>>)
+    | undefined;
 }
 
 /** A definition that is not accepted. */
@@ -153,7 +160,7 @@ export class Pins {
     try {
       const definitions = await this.#definitionsOf([...sources.values()], isOver);
       if (isOver()) return nothing("The connection has ended.");
-      const { pending } = await this.#compare(server, sources, definitions);
+      const { pending } = await this.#compare(server, sources, definitions, isOver);
       const byKey = new Map(pending.map((each) => [keyOf(each), each]));
       const parts = byKey.size === 0 ? all : split(listing, (key) => byKey.has(key));
       review = { listing, ...parts, pending: byKey, fault: undefined };
@@ -192,11 +199,13 @@ export class Pins {
     { spec, origin, peer }: PinnedServer,
     sources: ReadonlyMap<string, DefinitionSource>,
     definitions: readonly Definition[],
+    isOver: () => boolean,
   ): Promise<ReviewResult> {
     const key = await this.#keyOf({ spec, origin });
     const store = await this.store;
     const read = await store.digests(key);
     if (read === "damaged") throw damagedBaseline(spec.name);
+    let suspicious: ReadonlySet<DefinitionSource> = new Set();
     const compare = (accepted: AcceptedDigests | undefined): ReviewResult =>
       reviewDefinitions(definitions, {
         accepted,
@@ -204,10 +213,16 @@ export class Pins {
         acceptsNew: pinLevelOf(spec) !== "block",
         hasHardFinding: (definition) => {
           const source = sources.get(keyOf(definition));
-          return source !== undefined && this.#options.hasHardFinding?.(source, spec) === true;
+          return source !== undefined && suspicious.has(source);
         },
       });
-    const result = compare(read === "none" ? undefined : read);
+    let result = compare(read === "none" ? undefined : read);
+    const { findSuspicious } = this.#options;
+    if (findSuspicious !== undefined && result.added.length > 0) {
+      const added = result.added.flatMap((definition) => sources.get(keyOf(definition)) ?? []);
+      suspicious = await findSuspicious(spec, added, isOver);
+      result = compare(read === "none" ? undefined : read);
+    }
     // A baseline is also made of a server that lists nothing: what it lists later is new.
     if (result.added.length === 0 && read !== "none") return result;
     const at = Date.now();
