@@ -10,6 +10,7 @@ import { HubError, toHubError } from "../base/errors.ts";
 import type { EventBus } from "../base/hub-events.ts";
 import { escapeInvisible } from "../base/quote.ts";
 import { EMPTY_LISTING, type ListedItem, type ServerListing } from "../catalog/listing.ts";
+import { changeLines } from "../catalog/tool-diff.ts";
 import type { Sha256 } from "../catalog/names.ts";
 import type { ClientOrigin } from "../manifest/client-values.ts";
 import type { PinFileContent, PinnedDigests, PinnedKind } from "../manifest/pin-file.ts";
@@ -475,13 +476,7 @@ export function linesOf({
 }: Pick<DescribedDefinition, "reason" | "parts">): readonly string[] {
   if (reason === "pinFile" && parts.length === 0) return ["It differs from the pin file."];
   return parts.flatMap(({ changes, omitted }) => [
-    ...changes.flatMap(({ path, before, after }) => {
-      const label = path === "description" || path === "instructions" ? "" : `${path}: `;
-      return [
-        ...(before === undefined ? [] : [`- ${label}${before}`]),
-        ...(after === undefined ? [] : [`+ ${label}${after}`]),
-      ];
-    }),
+    ...changes.flatMap(changeLines),
     ...(omitted > 0 ? [`… and ${omitted} more`] : []),
   ]);
 }
