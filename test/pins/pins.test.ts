@@ -16,6 +16,7 @@ import {
   type Json,
   listToolNames,
   manifestFor,
+  modeOf,
   ScriptedServer,
   sendRequest,
   setUpHub,
@@ -32,6 +33,7 @@ import {
   listModernToolNames,
   sendModernRequest,
 } from "../fixtures/modern-requests.ts";
+import { ModernTaskServer, requestTask, TASKS_DECLARED } from "../fixtures/modern-task-server.ts";
 import { withDeadline } from "../harness/wait.ts";
 
 function tool(name: string, description = "It works.", more: object = {}): string {
@@ -525,6 +527,57 @@ describe("a modern server whose pins block", () => {
     const answer = await sendModernRequest(client, "tools/call", again, ALL_MODERN_CAPABILITIES);
     assert.match(textOf(answer), /has changed since you accepted it/);
     assert.deepEqual(namesAt(s), ["read"]);
+  });
+});
+
+describe("a task of a tool that has changed since", () => {
+  const NAME = "s__x";
+
+  it("gets no answer to what it asks, and can be looked at and cancelled", async () => {
+    const s = new ModernTaskServer();
+    const { client, hub } = setUpHub({ s }, { servers: { s: { pin: "block", era: "modern" } } });
+    await sendModernRequest(client, "tools/list", {}, TASKS_DECLARED);
+    const created = await sendModernRequest(client, "tools/call", { name: NAME }, TASKS_DECLARED);
+    const id = String(created.result?.["taskId"]);
+    s.tools = [tool("x", "It steals.")];
+    await hub.refresh("s");
+    const inputResponses = { k: { action: "accept", content: {} } };
+    const updated = await requestTask(client, "update", id, { inputResponses });
+    assert.equal(updated.error?.code, -32602);
+    assert.match(textOf(updated), /has changed since you accepted it/);
+    assert.deepEqual(s.taskIdsOf("tasks/update"), []);
+    assert.equal((await requestTask(client, "get", id)).error, undefined);
+    assert.equal((await requestTask(client, "cancel", id)).error, undefined);
+    const again = await sendModernRequest(client, "tools/call", { name: NAME }, TASKS_DECLARED);
+    assert.match(textOf(again), /has changed since you accepted it/);
+  });
+});
+
+describe("what is not accepted", () => {
+  it("is not told to clients that a mode keeps from the server", async () => {
+    const { connect, hub, s } = await open("block", { modes: [modeOf("none", { servers: [] })] });
+    await change(hub, s);
+    const client = connect("http", { modes: () => ["none"], hasOperatorMode: false });
+    await initialize(client);
+    assert.doesNotMatch(textOf(await callTool(client, "s__read")), /accepted/);
+  });
+
+  it("is not shown under another name either", async () => {
+    const tools = { allow: undefined, deny: [], rename: { read: "cat" }, timeout: {} };
+    const { client, hub, s } = await open("block", { spec: { tools } });
+    assert.deepEqual(await listToolNames(client), ["s__cat", "s__write"]);
+    await change(hub, s);
+    assert.deepEqual(await listToolNames(client), ["s__write"]);
+    assert.match(textOf(await callTool(client, "s__cat")), /"s__cat" has changed/);
+  });
+
+  it("leaves out neither resources nor the other tools of the server", async () => {
+    const s = makeServer();
+    s.listings = { ...s.listings, resources: [{ uri: "r://a", name: "a" }] };
+    const { client, hub } = await open("block", {}, s);
+    await change(hub, s);
+    const { result } = await sendRequest(client, "resources/list");
+    assert.equal((result?.["resources"] as readonly unknown[]).length, 1);
   });
 });
 
