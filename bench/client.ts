@@ -6,6 +6,7 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import type { measureProgram, measurePrograms } from "./against/measure.ts";
 import type { timeCatalogs } from "./catalogs.ts";
+import type { timeReviews } from "./pins.ts";
 import { contest } from "./contest.ts";
 import type { floodNeighbours } from "./flood-neighbours.ts";
 import { Flight } from "./flight.ts";
@@ -33,6 +34,7 @@ export interface Jobs {
   first: typeof first;
   start: typeof start;
   catalogs: typeof timeCatalogs;
+  reviews: typeof timeReviews;
   program: typeof measureProgram;
   programs: typeof measurePrograms;
   manyServers: typeof manyServers;
@@ -178,6 +180,7 @@ if (import.meta.main) {
       start,
       // Their imports would take memory from the other jobs.
       catalogs: async (it) => (await import("./catalogs.ts")).timeCatalogs(it),
+      reviews: async (it) => (await import("./pins.ts")).timeReviews(it),
       floodNeighbours: async (it) => (await import("./flood-neighbours.ts")).floodNeighbours(it),
       program: async (it) => (await import("./against/measure.ts")).measureProgram(it),
       programs: async (it) => (await import("./against/measure.ts")).measurePrograms(it),

@@ -37,6 +37,8 @@ export const GOALS: readonly (readonly [
   ["5,000 tools: the first list, in a new process", "catalogs", "cold ms", "≤ 10 ms"],
   ["5,000 tools: the list when one server changed", "catalogs", "one changed ms", "≤ 5 ms"],
   ["a look-up grows with servers to the power of", "catalogs", "look-up power", "≤ 0.1"],
+  ["10,000 tools compared with what was accepted", "pins", "again ms", "≤ 1000 ms"],
+  ["a call where pins block, before it is sent", "pins", "look-up ns", "≤ 500"],
   ["20 servers that sleep 500 ms, all listed", "slow", "ready ms", "≤ 1200 ms"],
   ["a call with many servers, to one", "broad", "call:one", "≤ 1.2 ×"],
   ["a byte of the list of many servers, to one", "broad", "list byte:one", "≤ 1 ×"],

@@ -121,6 +121,7 @@ export const SCENARIOS: readonly Scenario[] = [
   scenario("snapshots", "the first list, while 3 of 10 servers never answer", measureSnapshots),
   long("copies", "memory for results of 16 MB, in multiples of their size", measureCopies),
   scenario("catalogs", "catalogs of servers with 50 tools, in one process", measureCatalogs),
+  scenario("pins", "listings compared with what was accepted, in one process", measurePins),
   long(
     "servers",
     "one hub with many stdio servers of 10 tools each, 64 calls in flight",
@@ -291,6 +292,22 @@ async function measureCatalogs(_stage: Stage, { rounds }: Plan): Promise<Table> 
     };
   }
   return { ...table, growth: { "look-up power": powerOf(finds) } };
+}
+
+async function measurePins(_stage: Stage, { rounds }: Plan): Promise<Table> {
+  const table: Record<string, Record<string, number>> = {};
+  for (const tools of [100, 1000, 10_000]) {
+    const all: Awaited<ReturnType<typeof runJob<"reviews">>>[] = [];
+    for (let round = 0; round < rounds; round++) all.push(await runJob("reviews", { tools }));
+    table[`${tools} tools`] = {
+      "first ms": median(all.map(({ first }) => first)),
+      "again ms": median(all.map(({ again }) => again)),
+      "all changed ms": median(all.map(({ changed }) => changed)),
+      "longest turn ms": median(all.map(({ longestTurn }) => longestTurn)),
+      "look-up ns": median(all.map(({ lookUp }) => lookUp)),
+    };
+  }
+  return table;
 }
 
 /** The numbers of servers behind one hub, and of tools of each. */
