@@ -29,8 +29,10 @@ const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset] | --against
                         [--rounds N] [--json FILE]
        bun bench/main.ts search [--data FOLDER]
        bun bench/main.ts exposures [--data FOLDER]
+       bun bench/main.ts scan
 
   search       measures how well tools are found, and what that costs, with the sets of a folder
+  scan         measures the scan of 10,000 definitions, and calls while it runs
   exposures    measures what lists of tools take of a model's context, and what calls by call_tool cost
   --check      holds the hub to bench/budget.json instead, in about a minute
   --reset      writes the limits of bench/budget.json anew, with room above what is measured
@@ -168,6 +170,7 @@ async function exposures(args: string[]): Promise<void> {
 
 async function main(): Promise<void> {
   if (process.argv[2] === "search") return searchTools(process.argv.slice(3));
+  if (process.argv[2] === "scan") return (await import("./scan.ts")).measureScan(OWN_SETS);
   if (process.argv[2] === "exposures") return exposures(process.argv.slice(3));
   const options = parseOptions();
   const problems = await withFolder(killAll, (folder) => run(options, folder));

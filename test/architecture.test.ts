@@ -11,6 +11,7 @@ import { fileURLToPath } from "node:url";
  */
 const ROWS: readonly Readonly<Record<string, string>>[] = [
   { base: "byte ranges, JSON scanner, id table, errors, events, runtime, paths, private files" },
+  { scan: "texts of definitions that have no place there: checks, findings" },
   {
     jsonrpc: "JSON-RPC messages on their bytes: parse, edit, read and write lines",
     manifest: "what the user wants: files, schema, merge, trust, edits",

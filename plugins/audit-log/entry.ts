@@ -124,6 +124,22 @@ export function formatApproval(
   });
 }
 
+/** Maximum length of a logged alert, in UTF-16 units. */
+const MAX_ALERT_LENGTH = 4000;
+
+/** A line about suspicious text in the definitions of a server, which was found or is gone. */
+export function formatScanAlert(
+  { raised, alert: { server, text } }: Extract<HubEvent, { kind: "alert" }>,
+  time: number,
+): string {
+  return JSON.stringify({
+    time: new Date(time).toISOString(),
+    hub: process.pid,
+    server: truncate(server),
+    suspiciousText: { found: raised, text: text.slice(0, MAX_ALERT_LENGTH) },
+  });
+}
+
 type LoggedArguments =
   | { readonly kind: "text"; readonly text: string; readonly size?: undefined }
   /** `size` is in bytes. */

@@ -2,7 +2,13 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { definePlugin, size } from "../../src/plugin/plugin.ts";
 import { LineQueue } from "./line-queue.ts";
-import { describeAnswer, describeFailure, formatApproval, formatCall } from "./entry.ts";
+import {
+  describeAnswer,
+  describeFailure,
+  formatApproval,
+  formatCall,
+  formatScanAlert,
+} from "./entry.ts";
 import { LogFile } from "./file.ts";
 import { parsePath, Redaction } from "./redaction.ts";
 
@@ -35,8 +41,8 @@ const options = v.strictObject({
 });
 
 /**
- * Writes one JSON line per call when the call has ended, and one per approval decision about a call. Calls neither
- * wait for the write nor fail because of it.
+ * Writes one JSON line per call when the call has ended, one per approval decision about a call, and one when
+ * suspicious text was found in the definitions of a server or is gone. Calls neither wait for the write nor fail because of it.
  */
 export default definePlugin<v.InferOutput<typeof options>>({
   name: "audit-log",
@@ -52,8 +58,10 @@ export default definePlugin<v.InferOutput<typeof options>>({
       (event, { at }) => {
         if (event.kind === "approval" && event.change === "decided")
           backlog.add(formatApproval(event, at));
+        if (event.kind === "alert" && event.alert.kind === "suspiciousText")
+          if (event.alert.dismissed !== true) backlog.add(formatScanAlert(event, at));
       },
-      ["approval"],
+      ["approval", "alert"],
     );
     return {
       call(next) {

@@ -29,6 +29,8 @@ export type AlertKind =
   | "authRequired"
   | "authExpired"
   | "toolsChanged"
+  /** The scan has found text in what the server lists that has no place there. */
+  | "suspiciousText"
   | "nameMoved"
   /** The token of a client of `[[clients]]` is refused, because of the client's table or of the token. */
   | "clientRefused";

@@ -368,6 +368,11 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
       if (!hub.cancelCall(Number(call))) throw notFound(`running call ${call}`);
     },
     "GET /clients": () => ({ clients: hub.snapshot().clients }),
+    "GET /scan": async ({ query: { server } }) => {
+      if (server !== undefined) statusOf(hub, server);
+      await hub.scanned.settled();
+      return { servers: hub.scanned.list(server) };
+    },
     "GET /alerts": () => ({ alerts: hub.snapshot().alerts }),
     "POST /alerts/dismiss": () => {
       for (const { id } of hub.snapshot().alerts) hub.dismissAlert(id);

@@ -175,6 +175,11 @@ export const ENDPOINTS = {
   "GET /alerts": { answer: { alerts: "Alert" }, says: "lists the alerts" },
   "POST /alerts/dismiss": { says: "dismisses all alerts" },
   "POST /alerts/:id/dismiss": { says: "dismisses an alert" },
+  "GET /scan": {
+    query: { server: "text" },
+    answer: { servers: "ServerFindings" },
+    says: "has the suspicious texts that the scan found in the definitions of servers",
+  },
   "GET /mode": { answer: "Modes", says: "lists the modes, and says which one is in use" },
   "PUT /mode": { body: "ModeChoice", answer: "Modes", says: "switches the mode of all clients" },
   "GET /mode/:name": { answer: "Mode", says: "says what a mode shows" },

@@ -6,6 +6,7 @@ import type {
   ExposureCostsDocument,
   FoundToolsDocument,
   ServerDocument,
+  ServerFindingsDocument,
   ToolDefinitionDocument,
 } from "./schemas.ts";
 
@@ -40,6 +41,11 @@ export interface HubReader {
    * @throws {HubError} notSupported for skills of a hub in another process: only modern clients list them
    */
   list(kind: Kind): Promise<readonly ListedItem[]>;
+  /**
+   * What the scan has found in the definitions of all servers, or of one.
+   * @throws {HubError} notFound if there is no such server
+   */
+  findings(server?: string): Promise<readonly ServerFindingsDocument[]>;
   /** The reader's own MCP client, which is connected when it is first asked for. */
   client(): Promise<HubClient>;
   /** Disconnects the client. The hub goes on. */

@@ -86,6 +86,15 @@ export function localHubReader(
       const definition = JSON.parse(textOf(item.bytes)) as ToolDefinitionDocument["definition"];
       return redacted({ name, server: route.server, tool: route.remoteName, definition });
     },
+    async findings(server) {
+      const names = manifest.servers.map(({ name }) => name);
+      if (server !== undefined && !names.includes(server)) {
+        const text = `There is no server "${server}".${suggestName(server, names)}`;
+        throw new HubError("notFound", text);
+      }
+      await hub.scanned.settled();
+      return redacted(hub.scanned.list(server));
+    },
     async list(kind) {
       if (kind !== "skills") return (await client()).list(kind);
       // The reader's client is a legacy one, which lists no skills.

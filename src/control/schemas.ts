@@ -247,6 +247,16 @@ export const alertSchema = v.object({
   repeated: v.optional(v.literal(true)),
 });
 
+/** What the scan has found in the definitions of a server. The texts are the server's: for people only. */
+export const serverFindingsSchema = v.object({
+  server: v.string(),
+  level: v.picklist(["off", "warn", "block"]),
+  /** Whether the server was listed and all of it is scanned. */
+  isScanned: v.boolean(),
+  /** Hard ones first. */
+  findings: v.pipe(v.array(operations.entryFindingSchema), v.readonly()),
+});
+
 export const logEntrySchema = v.object({
   seq: count,
   at: time,
@@ -1064,6 +1074,7 @@ export const DOCUMENTS = {
   Mode: modeSchema,
   Call: callSchema,
   Alert: alertSchema,
+  ServerFindings: serverFindingsSchema,
   Log: logSchema,
   Tools: toolsSchema,
   FoundTools: foundToolsSchema,
@@ -1124,6 +1135,7 @@ export type ModeDocument = v.InferOutput<typeof modeSchema>;
 export type ClientDocument = v.InferOutput<typeof clientSchema>;
 export type CallDocument = v.InferOutput<typeof callSchema>;
 export type AlertDocument = v.InferOutput<typeof alertSchema>;
+export type ServerFindingsDocument = v.InferOutput<typeof serverFindingsSchema>;
 export type LogDocument = v.InferOutput<typeof logSchema>;
 export type LogEntryDocument = v.InferOutput<typeof logEntrySchema>;
 export type ExposureCostsDocument = v.InferOutput<typeof exposureCostsSchema>;

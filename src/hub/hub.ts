@@ -14,7 +14,7 @@ import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
-import type { Kind } from "../catalog/listing.ts";
+import type { Kind, ServerListing } from "../catalog/listing.ts";
 import type { ClientOrigin } from "../manifest/client-values.ts";
 import type { SearchOptions, SearchResult } from "../catalog/search/tool-index.ts";
 import type { Section } from "../catalog/section.ts";
@@ -62,6 +62,7 @@ import {
 import { ClientView } from "../views/client-view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
 import { PinnedServers } from "./pinned-servers.ts";
+import { ScannedServers } from "./scanned-servers.ts";
 import {
   type Filling,
   type HubOptions,
@@ -124,6 +125,8 @@ export class Hub {
   readonly approvals: Approvals;
   /** What servers list that is not accepted. */
   readonly pinned: PinnedServers;
+  /** What the scan finds in the definitions of the servers. */
+  readonly scanned: ScannedServers;
   /** Cancels the timer of the next announcement of the catalog's changes. */
   #cancelAnnouncement: (() => void) | undefined;
   #isClosing = false;
@@ -186,6 +189,7 @@ export class Hub {
       openStore: options.openBaselines,
       redact: (text) => options.redact?.(text) ?? text,
       identityOf: (server) => this.approvals.identityOf(server),
+      findSuspicious: (...args) => this.scanned.findSuspicious(...args),
     });
     this.#pool = new ServerPool({
       environment: {
@@ -211,7 +215,14 @@ export class Hub {
             void this.approvals.recordListing(spec, saved.listing, profile.origin);
         },
       },
-      pins,
+      pins: {
+        review: (...args) => pins.review(...args),
+        report: async (...args) => {
+          await pins.report(...args);
+          this.scanned.changed();
+        },
+        end: (...args) => pins.end(...args),
+      },
       random,
       isShared: () => this.#isShared,
       changed: () => this.#changed(),
@@ -219,6 +230,14 @@ export class Hub {
     });
     pins.pinFile = manifest.pinFile?.content;
     this.pinned = new PinnedServers({ pins, pool: this.#pool, bus, clock });
+    this.scanned = new ScannedServers({
+      pool: this.#pool,
+      bus,
+      alerts: this.#alerts,
+      sha256: digest,
+      isAccepted: (...args) => pins.isAccepted(...args),
+      redact: (text) => options.redact?.(text) ?? text,
+    });
     const { activePlugins } = this;
     const listingRewriter = () =>
       activePlugins.set && activePlugins.rewriteListing.bind(activePlugins);
@@ -228,6 +247,8 @@ export class Hub {
       alerts: this.#alerts,
       digest,
       listingRewriter,
+      shownListing: (spec: RunnableServer, listing: ServerListing) =>
+        this.scanned.shownListing(spec, listing),
     };
     this.#catalogCache = new CatalogCache(nameRulesOf(manifest.hub), catalogCacheOptions);
     this.#catalogCache.ownInstructions = manifest.hub.instructions;
@@ -783,6 +804,7 @@ export class Hub {
     this.#isClosing = true;
     this.#cancelAnnouncement?.();
     this.pinned.close();
+    this.scanned.close();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.shutDown();
     // Calls that run in plugins may still need the plugins' clients, so these calls get time to end before the clients
@@ -850,6 +872,7 @@ export class Hub {
   #changed(): void {
     this.#catalogCache.clear();
     if (this.#isClosing) return;
+    this.scanned.changed();
     this.#cancelAnnouncement ??= this.#clock.after(ANNOUNCE_DELAY, () => {
       this.#cancelAnnouncement = undefined;
       this.#catalogCache.announce();

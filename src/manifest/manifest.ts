@@ -11,9 +11,11 @@ import type { NamedClient } from "./named-clients.ts";
 import type { PinFile } from "./pin-file.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { Problem, SpecSource } from "./problems.ts";
+import type { Check } from "../scan/checks.ts";
 import type {
   APPROVAL_LEVELS,
   PIN_LEVELS,
+  SCAN_LEVELS,
   HubInput,
   LimitsInput,
   SecretSource,
@@ -111,6 +113,8 @@ export type ApprovalLevel = (typeof APPROVAL_LEVELS)[number];
  * new and changed ones are neither shown nor called.
  */
 export type PinLevel = (typeof PIN_LEVELS)[number];
+/** What happens when the scan finds suspicious text in what a server lists; see `SCAN_LEVELS`. */
+export type ScanLevel = (typeof SCAN_LEVELS)[number];
 
 /** Which calls a person has to approve if neither the server nor the tool has a setting. */
 export interface ApprovalDefaults {
@@ -227,6 +231,10 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   readonly approvalWait?: number | undefined;
   /** What happens when its definitions are not those that were accepted; absent: `warn`. */
   readonly pin?: PinLevel | undefined;
+  /** What happens when the scan finds suspicious text; absent: `warn`. */
+  readonly scan?: ScanLevel | undefined;
+  /** Checks that are not made, by the name of a tool or prompt at the server; `*`: everything. */
+  readonly scanIgnore?: Readonly<Record<string, readonly Check[]>> | undefined;
   readonly prompts: PromptRules;
   /** The skills that are shown; absent: all. */
   readonly skills?: SkillRules | undefined;

@@ -39,6 +39,7 @@ import {
 } from "./package.ts";
 import { suggestKey } from "./problems.ts";
 import { AGENT_DEFAULTS, MODEL_PROVIDERS } from "./agents.ts";
+import { CHECKS } from "../scan/checks.ts";
 import { isTable } from "./table.ts";
 
 const packageSchema = v.pipe(
@@ -520,6 +521,14 @@ const pinLevel = v.picklist(PIN_LEVELS, `"off", "warn" or "block"`);
 const PIN_TEXT =
   'What happens when a tool, a prompt or the instructions of a server differ from what was listed first. "off": nothing. "warn": an alert, until the change is accepted. "block": what is new or changed is neither shown nor called until it is accepted.';
 
+/** What happens when the scan finds suspicious text in what a server lists. */
+export const SCAN_LEVELS = ["off", "warn", "block"] as const;
+
+const scanLevel = v.picklist(SCAN_LEVELS, `"off", "warn" or "block"`);
+
+const SCAN_TEXT =
+  'What happens when a tool, a prompt or the instructions of a server have text that tells a model what it should not do, or that people do not see. "off": it is not looked for. "warn": an alert. "block": such tools, prompts and instructions are neither shown nor called, unless scanIgnore allows them.';
+
 const APPROVAL_WAIT_TEXT =
   "How long a call that needs an approval waits for somebody to open the page or toolmux approvals --watch, while nobody watches. Then the client is asked, or the call is refused if the client cannot be asked. By default 30 s if the client cannot be asked, otherwise 0. At most approvalTimeout.";
 
@@ -559,6 +568,13 @@ export const defaultsSchema = once(() =>
       title: "Pins",
       shown: true,
       description: PIN_TEXT,
+      default: "warn",
+      examples: ["block", "off"],
+    }),
+    scan: optionalKey(scanLevel, {
+      title: "Scan",
+      shown: true,
+      description: SCAN_TEXT,
       default: "warn",
       examples: ["block", "off"],
     }),
@@ -799,6 +815,21 @@ export const serverSchema = table({
     change: "settings",
     description: `${PIN_TEXT} By default the value of defaults.pin.`,
     examples: ["block", "off"],
+  }),
+  scan: optionalKey(scanLevel, {
+    title: "Scan",
+    shown: true,
+    change: "settings",
+    description: `${SCAN_TEXT} By default the value of defaults.scan.`,
+    examples: ["block", "off"],
+  }),
+  scanIgnore: optionalKey(record(v.array(v.picklist(CHECKS, "the name of a check"), "an array")), {
+    title: "Ignored findings",
+    shown: true,
+    change: "settings",
+    description:
+      'Checks of the scan that are not made, by the name of a tool or prompt at the server; "instructions" stands for the instructions, "*" for everything. toolmux scan shows the names of the checks.',
+    examples: [{ search_web: ["imperative"] }],
   }),
   tools: optionalKey(toolsSchema, {
     title: "Tools",

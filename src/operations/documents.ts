@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import { CHECKS } from "../scan/checks.ts";
 
 /**
  * The documents of operations: what commands print with `--json`, and what the control API sends. Times are in ms since
@@ -89,12 +90,27 @@ export const checkSchema = v.object({
 export type CheckDocument = v.InferOutput<typeof checkSchema>;
 
 /** The outcome of starting a server once. */
+/** A suspicious text in a definition of a server. The texts are the server's: for people only. */
+export const entryFindingSchema = v.object({
+  kind: v.picklist(["tool", "prompt", "instructions"]),
+  /** The name at the server. */
+  name: v.string(),
+  check: v.picklist(CHECKS),
+  hard: v.boolean(),
+  /** The text, by its path in the definition: `inputSchema.properties.path.description`. */
+  where: v.string(),
+  /** The place, at most 160 long: invisible characters escaped, secrets masked. */
+  excerpt: v.string(),
+});
+
 export const trialSchema = v.variant("state", [
   v.object({
     state: v.literal("connected"),
     name: v.optional(v.string()),
     version: v.optional(v.string()),
     tools: count,
+    /** What the scan has found in its definitions, hard ones first. */
+    findings: v.pipe(v.array(entryFindingSchema), v.readonly()),
   }),
   v.object({ state: v.literal("unauthorized") }),
   v.object({

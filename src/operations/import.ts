@@ -28,6 +28,7 @@ import { openSecrets, type SecretStore } from "../secrets/secrets.ts";
 import type { ManifestChoice, OperationContext } from "./context.ts";
 import { loadOptions } from "./load-manifest.ts";
 import { editManifestFile, manifestToEdit } from "./manifest-file.ts";
+import { refuseSuspiciousListings } from "./scan.ts";
 
 /** The secret store that receives values which look like secrets. */
 export function openSecretStore(context: OperationContext): SecretStore {
@@ -216,6 +217,24 @@ export async function applyImport(
     }
   };
   await addServers(manifest, servers, storeSecrets, context);
+}
+
+/**
+ * Scans what servers to be imported listed in earlier runs. Starts nothing.
+ * @throws {HubError} notTrusted if there is a hard finding
+ */
+export async function refuseSuspiciousImport(
+  planned: readonly PlannedServer[],
+  context: OperationContext,
+): Promise<void> {
+  const { cwd, platform } = context;
+  const servers = Object.fromEntries(planned.map(({ name, entry }) => [name, entry]));
+  const env = { ...context.env, TOOLMUX_SERVERS: JSON.stringify({ servers }) };
+  const loaded = await loadManifest({ files: [], env, cwd, platform });
+  if (!loaded.ok) return;
+  const { manifest } = loaded;
+  const added = manifest.servers.filter(({ name }) => Object.hasOwn(servers, name));
+  await refuseSuspiciousListings({ ...manifest, servers: added }, context);
 }
 
 /** The servers of `only`, or all but those of `except`. @throws {HubError} usage */

@@ -1,6 +1,7 @@
 import process from "node:process";
 import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { buildCatalog, type Catalog, type CatalogSource } from "../catalog/catalog.ts";
+import type { ServerListing } from "../catalog/listing.ts";
 import { nameRulesOf } from "../hub/options.ts";
 import { type ExternalServer, isExternal, type Manifest } from "../manifest/manifest.ts";
 import { readSnapshotIndex, type SnapshotIndex } from "../snapshot/disk.ts";
@@ -9,6 +10,8 @@ import { openTransportFactory } from "../hub/transport-factory.ts";
 /** The catalog made of what servers listed in earlier runs. No server is started for it. */
 export interface SavedCatalog {
   readonly catalog: Catalog;
+  /** What each server listed, by its name. */
+  readonly listings: ReadonlyMap<string, ServerListing>;
   /** Names of the enabled servers for which there is no saved listing. */
   readonly unknown: readonly string[];
 }
@@ -34,7 +37,8 @@ export async function readSavedCatalog(
     if (source !== undefined) sources.push(source);
     else unknown.push(spec.name);
   }
-  return { catalog: buildCatalog(sources, nameRulesOf(manifest.hub), sha256), unknown };
+  const listings = new Map(sources.map(({ server, listing }) => [server, listing]));
+  return { catalog: buildCatalog(sources, nameRulesOf(manifest.hub), sha256), listings, unknown };
 }
 
 async function sourceOf(

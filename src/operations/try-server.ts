@@ -8,6 +8,7 @@ import {
   type Manifest,
   type RunnableServer,
 } from "../manifest/manifest.ts";
+import type { EntryFinding } from "../scan/checks.ts";
 import type { OperationContext } from "./context.ts";
 import { type TrialDocument, withoutUndefined } from "./documents.ts";
 import { hintsFor } from "./hints.ts";
@@ -20,6 +21,8 @@ export type TrialResult =
       readonly name: string | undefined;
       readonly version: string | undefined;
       readonly tools: number;
+      /** What the scan has found in its definitions, hard ones first. */
+      readonly findings: readonly EntryFinding[];
     }
   /** The server answered, but requires authorization. */
   | { readonly kind: "unauthorized" }
@@ -61,7 +64,9 @@ export async function tryServer(
     const connected = connections.find(({ state }) => state === "connected");
     if (connected !== undefined) {
       const { peer, tools = 0 } = connected;
-      return { kind: "connected", name: peer?.name, version: peer?.version, tools };
+      await abortable(hub.scanned.settled(), context.signal);
+      const findings = hub.scanned.list(spec.name).flatMap((each) => each.findings);
+      return { kind: "connected", name: peer?.name, version: peer?.version, tools, findings };
     }
     const cause = unavailableReasonOf(spec.name, connections);
     if (cause.code === "unauthorized") return { kind: "unauthorized" };
@@ -75,12 +80,13 @@ export async function tryServer(
 export function trialDocument(result: TrialResult): TrialDocument {
   switch (result.kind) {
     case "connected": {
-      const { kind: state, name, version, tools } = result;
+      const { kind: state, name, version, tools, findings } = result;
       return withoutUndefined<Extract<TrialDocument, { state: "connected" }>>({
         state,
         name,
         version,
         tools,
+        findings,
       });
     }
     case "unauthorized":

@@ -91,6 +91,8 @@ export interface Review {
   readonly pending: ReadonlyMap<string, PendingDefinition>;
   /** Why nothing could be compared; then nothing of the server counts as accepted. Undefined: all was compared. */
   readonly fault: string | undefined;
+  /** Set if the server cannot be recognized later, so that nothing was compared, and nothing is pending. */
+  readonly isUncompared?: true;
 }
 
 /** A pending definition, for people. All texts have secrets removed and invisible characters escaped. */
@@ -123,6 +125,8 @@ export class Pins {
   pinFile: PinFileContent | undefined;
   readonly #options: PinsOptions;
   #store: Promise<BaselineStore> | undefined;
+  /** The last review of each listing, and of the part of it that was accepted. */
+  readonly #reviews = new WeakMap<ServerListing, Review>();
   /** What was reported last of each connection, by server and connection. */
   readonly #reported = new Map<string, string>();
   /** The last changes by server: when, in ms since the epoch, and what has changed without a long break. */
@@ -170,7 +174,7 @@ export class Pins {
       // Without an identity there is no baseline, and nobody has asked for more than to be warned of changes.
       const isUncompared = error.code === "valueMissing" && pinLevelOf(server.spec) !== "block";
       review = isUncompared
-        ? { listing, ...all, pending: new Map(), fault: undefined }
+        ? { listing, ...all, pending: new Map(), fault: undefined, isUncompared: true }
         : nothing(error.message);
     }
     return review;
@@ -269,6 +273,17 @@ export class Pins {
     if (this.pinFile === undefined) return undefined;
     if ("servers" in this.pinFile) return this.pinFile.servers.get(server);
     throw new HubError("storeBroken", this.pinFile.unusable, { server });
+  }
+
+  /**
+   * Whether a tool, a prompt or the instructions (whose name does not matter) of a listing count as accepted; undefined
+   * if the listing was not compared.
+   */
+  isAccepted(listing: ServerListing, kind: PinnedKind, name: string): boolean | undefined {
+    const review = this.#reviews.get(listing);
+    if (review === undefined) return undefined;
+    if (review.fault !== undefined || review.isUncompared === true) return false;
+    return !review.pending.has(keyOf({ kind, name: kind === "instructions" ? "" : name }));
   }
 
   /** The pending definitions of a connection, for people, in the order of the listing. */
@@ -392,6 +407,7 @@ export class Pins {
    * review is in use. Never rejects.
    */
   async report(server: PinnedServer, review: Review): Promise<void> {
+    this.#reviews.set(review.listing, review).set(review.accepted, review);
     const { spec, connection } = server;
     const { alerts, bus } = this.#options;
     const { pending, fault } = review;
@@ -405,7 +421,9 @@ export class Pins {
     if (before === state) return;
     this.#reported.set(key, state);
     const isClean = pending.size === 0 && fault === undefined;
-    if (isClean) alerts.clear(spec.name, ["toolsChanged"], connection);
+    // The scan itself raises an alert about what it finds.
+    const isChanged = [...pending.values()].some(({ reason }) => reason !== "finding");
+    if (!isChanged && fault === undefined) alerts.clear(spec.name, ["toolsChanged"], connection);
     else {
       const text = await this.#alertText(server, review);
       if (this.#reported.get(key) !== state) return;
@@ -432,7 +450,8 @@ export class Pins {
     const isBlocked = pinLevelOf(spec) === "block";
     if (review.fault !== undefined)
       return `${review.fault}${isBlocked ? ` So nothing of server "${spec.name}" is shown or called.` : ""}`;
-    const described = await this.describe(server, review);
+    const all = await this.describe(server, review);
+    const described = all.filter(({ reason }) => reason !== "finding");
     const names = described.map(nameOf);
     const shown = names.slice(0, MAX_NAMES).join(", ");
     const more = names.length > MAX_NAMES ? ` and ${names.length - MAX_NAMES} more` : "";

@@ -32,6 +32,8 @@ export interface CatalogCacheOptions {
   /** Returns the function with which plugins rewrite a server's listing; undefined if there are no plugins. */
   listingRewriter():
     ((server: string, items: readonly ListedItem[]) => readonly ListedItem[]) | undefined;
+  /** A server's listing without what the scan hides (`scan = "block"`); the same object for the same content. */
+  shownListing(spec: RunnableServer, listing: ServerListing): ServerListing;
 }
 
 /**
@@ -218,7 +220,8 @@ export class CatalogCache {
     const { subset, era } = profile;
     const connections = this.#options.pool.connections(profile);
     const listed = connections.flatMap(({ spec, listing }) => {
-      return listing === undefined ? [] : [{ spec, offer: listing }];
+      if (listing === undefined) return [];
+      return [{ spec, offer: this.#options.shownListing(spec, listing) }];
     });
     const sources = listed.map(({ spec, offer: listing }) =>
       this.#sourceOf(spec, listing, subset, era),

@@ -90,6 +90,8 @@ const SETTINGS = {
   approval: "always",
   approvalWait: 1,
   pin: "block",
+  scan: "block",
+  scanIgnore: { a: ["imperative"] },
 } as const satisfies Partial<StdioServer>;
 
 const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources">, unknown> = {

@@ -14,6 +14,7 @@ import {
   prepareAddition,
   withoutEmpty,
 } from "../../operations/add.ts";
+import { describeHardFindings } from "../../operations/scan.ts";
 import type { CommandLog } from "../../operations/load-manifest.ts";
 import { describeServer, withInstalledRunner } from "../../operations/server-description.ts";
 import { type TrialHub, type TrialResult, tryServer } from "../../operations/try-server.ts";
@@ -171,7 +172,8 @@ export function readRequest(invocation: Invocation<AddOptions>): AddRequest {
 
 /**
  * `toolmux add`: starts a server once and adds it to the manifest.
- * @returns the exit code: 3 if the server could not be started and nothing was written
+ * @returns the exit code: 1 if the server has suspicious definitions, 3 if it could not be started, and nothing was
+ * written
  */
 export async function add(
   invocation: Invocation<AddOptions>,
@@ -196,12 +198,21 @@ export async function add(
   warnPlaintextSecrets(plaintextSecrets, log);
   const isTried = !options["no-try"] && !isIncomplete;
   const result = isTried ? await tryInTerminal(server, context, log) : undefined;
-  const isAdded = result?.kind !== "failed" || options.force;
+  const hard = result?.kind === "connected" ? describeHardFindings(key, result.findings) : [];
+  const isAdded = (result?.kind !== "failed" && hard.length === 0) || options.force;
   const added = isAdded ? await apply() : undefined;
   if (options.json)
     context.terminal.printJson(additionDocument(toAdd, result, added !== undefined));
   for (const line of describeTrialResult(result, key)) print(line);
   if (result?.kind === "failed") logTrialFailure(result, log);
+  for (const line of hard) log("warn", line);
+  if (added === undefined && hard.length > 0) {
+    log(
+      "error",
+      "Nothing was written, because the definitions of the server have text that no harmless server is known to have. --force adds it anyway.",
+    );
+    return 1;
+  }
   if (added === undefined) {
     log(
       "error",

@@ -4,6 +4,8 @@ import { HubError } from "../../base/errors.ts";
 import { isTable, type Table } from "../../manifest/table.ts";
 import { sanitizeLine, sanitizeLines } from "../../terminal/log.ts";
 import { type TerminalStyle, wrapText } from "../../terminal/terminal.ts";
+import type { HubReader } from "../../control/hub-reader.ts";
+import type { EntryFinding } from "../../scan/checks.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { type FoundItem, type LookupChoice, withItem } from "../item-lookup.ts";
 import {
@@ -49,6 +51,12 @@ export function describe(
     }
     const style = terminal.stdout;
     terminal.print(formatTool(name, server, JSON.parse(text) as Tool, style));
+    const found = await findingsOf(reader, name, server);
+    if (found.length > 0) terminal.print(["", style.colors.bold("Suspicious text:")].join("\n"));
+    for (const { check, hard, where, excerpt } of found) {
+      const line = `${check} (${hard ? "hard" : "soft"}), ${where}: ${excerpt}`;
+      terminal.print(wrapText(sanitizeLine(line), Math.min(style.width, MAX_PROSE), INDENT));
+    }
     if (listedAt !== undefined) {
       const age = formatAge(Date.now() - listedAt);
       const hint = `listed ${age}; --fresh asks the server now`;
@@ -57,6 +65,19 @@ export function describe(
     return 0;
   };
   return withItem({ kind: "tools", name, startsServer: fresh, use }, invocation, context);
+}
+
+/** What the scan has found in a tool. @param name the name that clients see */
+async function findingsOf(
+  reader: HubReader,
+  name: string,
+  server: string,
+): Promise<readonly EntryFinding[]> {
+  if (server === "") return [];
+  const { tools } = await reader.catalog();
+  const own = tools.find((tool) => tool.name === name)?.own;
+  const [scanned] = await reader.findings(server);
+  return scanned?.findings.filter((one) => one.kind === "tool" && one.name === own) ?? [];
 }
 
 const INDENT = "  ";

@@ -11,6 +11,7 @@ import {
   pickClients,
   pickServers,
   readImportSources,
+  refuseSuspiciousImport,
 } from "../../operations/import.ts";
 import { describeCommand, describeUrl } from "../../operations/server-description.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
@@ -25,6 +26,7 @@ interface ImportOptions {
   readonly project: boolean;
   readonly secrets: boolean;
   readonly yes: boolean;
+  readonly force: boolean;
   readonly "dry-run": boolean;
   readonly json: boolean;
 }
@@ -59,6 +61,7 @@ export async function importServers(
   const isDone = confirmed !== undefined && confirmed.servers.length > 0;
   if (isDone) {
     const { servers: planned, plain } = confirmed;
+    if (!options.force) await refuseSuspiciousImport(planned, context);
     const isAnyMoved = planned.some((it) => it.plaintextSecrets.length > 0 && !plain.has(it));
     const store = isAnyMoved ? openSecretStore(context) : undefined;
     await applyImport({ ...sources, planned }, store, context, plain);

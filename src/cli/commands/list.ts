@@ -7,7 +7,11 @@ import type { ExposureNote } from "../../catalog/exposure.ts";
 import { availabilityOf, errorOf, type HubReader } from "../../control/hub-reader.ts";
 import { runningHubReader } from "../../control/running-hub-reader.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
-import type { CatalogDocument, ServerDocument } from "../../control/schemas.ts";
+import type {
+  CatalogDocument,
+  ServerDocument,
+  ServerFindingsDocument,
+} from "../../control/schemas.ts";
 import { type Manifest, tableNameOf } from "../../manifest/manifest.ts";
 import { describeModeFault } from "../../manifest/modes.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
@@ -165,7 +169,13 @@ async function print(listing: Listing, context: CommandContext): Promise<number>
     }
     return failed;
   }
-  const entries = await readEntries(what, listing);
+  const read = await readEntries(what, listing);
+  const scanned = options.all
+    ? (await listing.reader.findings()).filter(({ server }) =>
+        servers.some(({ name }) => name === server),
+      )
+    : [];
+  const entries = { ...read, notes: [...read.notes, ...scanNotesOf(what, scanned)] };
   printEntries(what, entries, options, context);
   const code = running !== undefined && entries.lists.flat().length > 0 ? 0 : failed;
   const isForPeople = !options.json;
@@ -313,7 +323,28 @@ async function readEntries(
   };
 }
 
-type EntryNote = Pick<ExposureNote, "server" | "remoteName" | "kind" | "text">;
+/** A note on an entry: how the hub shows it, or what the scan has found in it. */
+interface EntryNote extends Pick<ExposureNote, "server" | "remoteName" | "text"> {
+  readonly kind: ExposureNote["kind"] | "suspicious";
+}
+
+/** What the scan has found in the entries of one list. */
+function scanNotesOf(
+  what: EntryList,
+  servers: readonly ServerFindingsDocument[],
+): readonly EntryNote[] {
+  const { noun } = LIST_KINDS[what];
+  return servers.flatMap(({ server, findings }) =>
+    findings
+      .filter(({ kind }) => kind === noun)
+      .map(({ name: remoteName, check, hard, where, excerpt }) => ({
+        server,
+        remoteName,
+        kind: "suspicious",
+        text: `${check} (${hard ? "hard" : "soft"}), ${where}: ${excerpt}`,
+      })),
+  );
+}
 
 /** The hub's notes about one list: which entries it hides, renames or changes, and why. */
 function notesOf(what: EntryList, { notes }: CatalogDocument): readonly EntryNote[] {
@@ -449,7 +480,7 @@ function noteToJson(noun: string, { server, remoteName, kind, text }: EntryNote)
 
 /** How `list --all` describes what happened to an entry, by the kind of the hub's note about it. */
 const STATES: Readonly<
-  Record<ExposureNote["kind"], "renamed" | "hidden" | "changed" | "not used">
+  Record<EntryNote["kind"], "renamed" | "hidden" | "changed" | "not used" | "suspicious">
 > = {
   filtered: "hidden",
   hidden: "hidden",
@@ -461,6 +492,7 @@ const STATES: Readonly<
   conflict: "changed",
   idleFilter: "not used",
   idleOverride: "not used",
+  suspicious: "suspicious",
 };
 
 function countEntries(

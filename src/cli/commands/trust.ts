@@ -9,9 +9,12 @@ import type { CommandContext, Invocation } from "../command.ts";
  * `toolmux trust`: trusts a file with its current content, or an agent of a registry, and prints the commands and
  * plugins that this allows. A file with problems is not trusted.
  */
-export async function trustFile(invocation: Invocation, context: CommandContext): Promise<number> {
+export async function trustFile(
+  invocation: Invocation<{ readonly force: boolean }>,
+  context: CommandContext,
+): Promise<number> {
   const [word = ""] = invocation.args;
-  const trusted = await trustFileOrAgent(word, invocation, context);
+  const trusted = await trustFileOrAgent(word, invocation, context, invocation.options.force);
   if (trusted.kind === "agent") {
     const { printTrustedAgent } = await import("./agent-files.ts");
     printTrustedAgent(trusted.agent, context.terminal);

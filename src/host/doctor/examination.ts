@@ -25,7 +25,13 @@ import { checkSecrets, checkTokens } from "./credentials.ts";
 import { checkHubs } from "./hubs.ts";
 import { findLeftovers } from "./leftovers.ts";
 import { type Finding, type Fix, severityOf } from "./findings.ts";
-import { checkListing, connectAndList, savedListing, type ShowStarts } from "./listing.ts";
+import {
+  checkListing,
+  checkScannedListings,
+  connectAndList,
+  savedListing,
+  type ShowStarts,
+} from "./listing.ts";
 import { checkManifest, plaintextSecretsOf } from "./manifest.ts";
 import { listOwnFiles } from "./own-files.ts";
 import { checkPermissions } from "./permissions.ts";
@@ -136,6 +142,7 @@ export async function collectFindings(
     ...(listing.catalog === undefined || manifest === undefined
       ? []
       : checkListing(listing.catalog, manifest)),
+    ...checkScannedListings(listing.scanned),
     ...clients,
     ...refused.map((text): Finding => ({
       code: "TM108",

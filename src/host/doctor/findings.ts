@@ -70,6 +70,11 @@ export const FINDING_CODES = {
   TM921: codeInfo("warning", "there are more tools than a client accepts"),
   TM922: codeInfo("info", "a client's list of tools takes more tokens than the budget"),
   TM923: codeInfo("info", "clients without a session cannot select tools"),
+  TM931: codeInfo(
+    "warning",
+    "definitions of a server have text that no harmless server is known to have",
+  ),
+  TM932: codeInfo("info", "definitions of a server have text that may be meant to mislead a model"),
   TM951: codeInfo("warning", "a client also starts a server that toolmux starts"),
   TM952: codeInfo("info", "a client's config cannot be read"),
   TM953: codeInfo("warning", "a client starts a toolmux that does not exist"),

@@ -25,6 +25,8 @@ import { availabilityOf, errorOf } from "../../control/hub-reader.ts";
 import type { HostContext } from "../context.ts";
 import { hintsFor } from "../../operations/hints.ts";
 import type { CommandLog } from "../../operations/load-manifest.ts";
+import { type ScannedListing, scanListings } from "../../operations/scan.ts";
+import { describePlace } from "../../scan/checks.ts";
 import { openHub } from "../open-hub.ts";
 import { readOpenedHub } from "../opened-hub-reader.ts";
 import { readSavedCatalog } from "../../operations/saved-catalog.ts";
@@ -41,6 +43,8 @@ const MAX_SERVER_NAMES = 10;
 export interface VisibleListing {
   readonly catalog: Catalog | undefined;
   readonly findings: readonly Finding[];
+  /** What the scan has found in the definitions of servers. */
+  readonly scanned: readonly ScannedListing[];
   /** Removes the resolved secrets of started servers from a text; absent if no server was started. */
   readonly redact?: (text: string) => string;
 }
@@ -56,8 +60,9 @@ export async function savedListing(
 ): Promise<VisibleListing> {
   const index = await readSnapshotIndex(stateFolder(context.env, context.platform), now);
   const findings = [...checkSnapshotFiles(index)];
-  if (manifest === undefined) return { catalog: undefined, findings };
-  const { catalog, unknown } = await readSavedCatalog(manifest, context, index, isResolvable);
+  if (manifest === undefined) return { catalog: undefined, findings, scanned: [] };
+  const saved = await readSavedCatalog(manifest, context, index, isResolvable);
+  const { catalog, listings, unknown } = saved;
   if (unknown.length > 0) {
     const names = unknown.slice(0, MAX_SERVER_NAMES).join(", ");
     const more =
@@ -66,7 +71,7 @@ export async function savedListing(
     const advice = "To start the servers and check their tools: toolmux doctor --connect";
     findings.push({ code: "TM803", subject: "snapshots", text, advice });
   }
-  return { catalog, findings };
+  return { catalog, findings, scanned: scanListings(listings, manifest) };
 }
 
 function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
@@ -149,6 +154,7 @@ export async function connectAndList(
     });
     return {
       catalog: hub.catalog,
+      scanned: await reader.findings(),
       findings: [...findings, ...checkStrayOutput(hub), ...checkCapabilities(hub)],
       redact,
     };
@@ -230,6 +236,35 @@ export function checkListing(
     ...checkListSize(catalog, hub, clients),
     ...checkSelect(hub, clients),
   ];
+}
+
+/** Maximum number of suspicious texts named in a finding. */
+const MAX_TEXTS = 5;
+
+/** Tells what the scan has found in the definitions of servers. */
+export function checkScannedListings(scanned: readonly ScannedListing[]): readonly Finding[] {
+  return scanned.flatMap(({ server, findings }) =>
+    ([true, false] as const).flatMap((isHard): readonly Finding[] => {
+      const found = findings.filter(({ hard }) => hard === isHard);
+      if (found.length === 0) return [];
+      const named = found
+        .slice(0, MAX_TEXTS)
+        .map((each) => `${describePlace(each)}: ${each.check}: ${each.excerpt}`);
+      const rest = found.length - named.length;
+      const more = rest > 0 ? ` … and ${rest} more.` : "";
+      const kind = isHard
+        ? "text that no harmless server is known to have"
+        : "text that may be meant to mislead a model";
+      return [
+        {
+          code: isHard ? "TM931" : "TM932",
+          subject: server,
+          text: `Its definitions have ${kind}. ${named.join(" | ")}${more}`,
+          advice: `Look at it: toolmux scan ${server}. If it is harmless, name the check in scanIgnore of the server.`,
+        },
+      ];
+    }),
+  );
 }
 
 /** Finds clients that get all tools in a list that is above the budget. */

@@ -13,6 +13,8 @@ import {
   type PinLevel,
   type Manifest,
   type PromptRules,
+  isRunnable,
+  type ScanLevel,
   type ServerSpec,
   START_LIMIT,
   type StdioServer,
@@ -238,6 +240,7 @@ export function mergeConfigs(
     APPROVAL_DEFAULTS,
   );
   const pin = configs.findLast(({ defaults: own }) => own.pin !== undefined)?.defaults.pin;
+  const scan = configs.findLast(({ defaults: own }) => own.scan !== undefined)?.defaults.scan;
   const toolSearch = configs.reduce<ToolSearchSettings>(
     (all, config) => ({ ...all, ...config.toolSearch }),
     TOOL_SEARCH_DEFAULTS,
@@ -265,7 +268,10 @@ export function mergeConfigs(
     models: mergeModels(configs, secretSources),
     approval,
     servers: servers.map((server) =>
-      toServerSpec(server, { ...defaults, pin }, prefixes.get(server.name) ?? "", secretSources),
+      withScanLevel(
+        toServerSpec(server, { ...defaults, pin }, prefixes.get(server.name) ?? "", secretSources),
+        scan,
+      ),
     ),
     problems: [
       ...checkNameRoom(hub, configs),
@@ -312,6 +318,12 @@ function noteUnsupported(server: ServerConfig): readonly string[] {
   return [`${server.file}: server ${JSON.stringify(server.name)} is ignored: ${server.reason}`];
 }
 
+/** A server with the level of the scan from the table `defaults`, unless it has one of its own. */
+function withScanLevel(spec: ServerSpec, scan: ScanLevel | undefined): ServerSpec {
+  const takesDefault = scan !== undefined && isRunnable(spec) && spec.scan === undefined;
+  return takesDefault ? { ...spec, scan } : spec;
+}
+
 function toServerSpec(
   server: ServerConfig,
   { pin: defaultPin, ...defaults }: Limits & { readonly pin: PinLevel | undefined },
@@ -338,6 +350,8 @@ function toServerSpec(
     ...(input.approval !== undefined && { approval: input.approval }),
     ...(input.approvalWait !== undefined && { approvalWait: input.approvalWait }),
     ...((input.pin ?? defaultPin) !== undefined && { pin: input.pin ?? defaultPin }),
+    ...(input.scan !== undefined && { scan: input.scan }),
+    ...(input.scanIgnore !== undefined && { scanIgnore: input.scanIgnore }),
     tools: toolRulesOf(input.tools),
     prompts: promptRulesOf(input.prompts),
     ...(input.skills && { skills: input.skills }),

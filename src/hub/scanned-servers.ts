@@ -1,0 +1,375 @@
+import { Buffer } from "node:buffer";
+import { setImmediate, setTimeout } from "node:timers";
+import { utf8 } from "../base/bytes.ts";
+import type { Alerts } from "../base/alerts.ts";
+import type { EventBus } from "../base/hub-events.ts";
+import type { Sha256 } from "../catalog/names.ts";
+import type { ListedItem, ServerListing } from "../catalog/listing.ts";
+import type { RunnableServer, ScanLevel } from "../manifest/manifest.ts";
+import {
+  describePlace,
+  type EntryFinding,
+  type ScanContext,
+  type ScannedKind,
+} from "../scan/scan.ts";
+import { pinLevelOf } from "../pins/level.ts";
+import type { DefinitionSource } from "../pins/definitions.ts";
+import { type ScannedSource, Scanner } from "../scan/scanner.ts";
+import type { ServerPool } from "../upstream/pool.ts";
+
+/** What the scan has found in a server's definitions. */
+export interface ServerFindings {
+  readonly server: string;
+  readonly level: ScanLevel;
+  /** Whether the server was listed and all of it is scanned. */
+  readonly isScanned: boolean;
+  /** Hard ones first. Texts of the server: not for models. */
+  readonly findings: readonly EntryFinding[];
+}
+
+export interface ScannedServersOptions {
+  readonly pool: ServerPool;
+  readonly bus: EventBus;
+  readonly alerts: Alerts;
+  readonly sha256: Sha256;
+  /** Whether an entry of a listing counts as accepted (pins); undefined if that was not compared. */
+  isAccepted(listing: ServerListing, kind: ScannedKind, name: string): boolean | undefined;
+  /** Removes secrets from a text. */
+  redact(text: string): string;
+}
+
+/** The level of servers that set none. */
+export const DEFAULT_SCAN_LEVEL: ScanLevel = "warn";
+
+export function scanLevelOf({ scan }: RunnableServer): ScanLevel {
+  return scan ?? DEFAULT_SCAN_LEVEL;
+}
+
+/** Maximum length of an alert's text, in UTF-16 units, and number of findings in it. */
+const MAX_ALERT = 4000;
+const MAX_ALERT_FINDINGS = 10;
+/** Maximum number of findings that are kept of a server. */
+const MAX_FINDINGS = 1000;
+
+interface ScannedEntry extends ScannedSource {
+  readonly kind: ScannedKind;
+  readonly name: string;
+}
+
+/**
+ * Scans what servers list, off the path of calls: after a listing has changed, in short turns. An entry that has not
+ * changed is not scanned again. Under `block`, entries are scanned before they are shown.
+ */
+export class ScannedServers {
+  readonly #options: ScannedServersOptions;
+  readonly #scanner: Scanner;
+  #isScanning = false;
+  #isStale = false;
+  #isClosed = false;
+  #waiters: (() => void)[] = [];
+  /** What was found of each server, by its name; absent: not scanned yet. */
+  readonly #found = new Map<string, readonly EntryFinding[]>();
+  /** For a listing, the one without the entries that are hidden, and which these are. */
+  readonly #shown = new WeakMap<
+    ServerListing,
+    { readonly hidden: string; readonly listing: ServerListing }
+  >();
+  readonly #sources = new WeakMap<ListedItem, ScannedEntry>();
+  readonly #instructions = new Map<string, ScannedEntry>();
+
+  constructor(options: ScannedServersOptions) {
+    this.#options = options;
+    const { sha256 } = options;
+    this.#scanner = new Scanner((bytes) =>
+      Buffer.from(sha256(Buffer.from(bytes).toString("latin1"))).toString("base64"),
+    );
+  }
+
+  /** Called when what servers list may have changed. */
+  changed(): void {
+    this.#isStale = true;
+    if (this.#isScanning || this.#isClosed) return;
+    this.#isScanning = true;
+    void this.#scanAll();
+  }
+
+  /** Resolves when all that is listed now is scanned, or the hub is closing. */
+  async settled(): Promise<void> {
+    if (!this.#isScanning || this.#isClosed) return;
+    await new Promise<void>((resolve) => this.#waiters.push(resolve));
+  }
+
+  /** What was found in all servers, or in one, in the order of the manifest. */
+  list(server?: string): readonly ServerFindings[] {
+    const specs = this.#options.pool.specs.filter(
+      ({ name }) => server === undefined || name === server,
+    );
+    return specs.map((spec) => ({
+      server: spec.name,
+      level: scanLevelOf(spec),
+      isScanned: this.#found.has(spec.name),
+      findings: this.#found.get(spec.name) ?? [],
+    }));
+  }
+
+  /** Whether an entry has a hard finding that the manifest does not ignore. Scans it, if that was not done before. */
+  hasHardFinding(source: ScannedSource, name: string, spec: RunnableServer): boolean {
+    if (scanLevelOf(spec) === "off") return false;
+    const context = this.#contextOf(spec.name);
+    return this.#scanner
+      .scan(source, context)
+      .some(({ check, hard }) => hard && !isIgnored(spec, name, check));
+  }
+
+  /**
+   * Those of a server's definitions that have a hard finding which the manifest does not ignore. Never rejects.
+   * @param isOver whether nobody needs the result any more
+   */
+  async findSuspicious(
+    spec: RunnableServer,
+    sources: readonly DefinitionSource[],
+    isOver: () => boolean,
+  ): Promise<ReadonlySet<DefinitionSource>> {
+    if (scanLevelOf(spec) === "off") return new Set();
+    const scanned = sources.map((source): readonly [DefinitionSource, ScannedEntry] => [
+      source,
+      source.kind === "instructions"
+        ? this.#instructionsOf(source.text)
+        : this.#sourceOf(source.kind, source.item),
+    ]);
+    await this.#scanner.examineAll(
+      scanned.map(([, entry]) => entry),
+      turnOfLoop,
+      () => this.#isClosed || isOver(),
+    );
+    const hard = scanned.filter(([, entry]) => this.hasHardFinding(entry, entry.name, spec));
+    return new Set(hard.map(([source]) => source));
+  }
+
+  /**
+   * The listing of a server as clients may see it: under `block` without tools, prompts and instructions that have hard
+   * findings. The same object for the same listing, unless what is hidden changes.
+   */
+  shownListing(spec: RunnableServer, listing: ServerListing): ServerListing {
+    if (scanLevelOf(spec) !== "block") return listing;
+    const isHidden = (source: ScannedEntry): boolean =>
+      this.hasHardFinding(source, source.name, spec) &&
+      this.#options.isAccepted(listing, source.kind, source.name) !== true;
+    const tools = listing.tools.filter((item) => !isHidden(this.#sourceOf("tool", item)));
+    const prompts = listing.prompts.filter((item) => !isHidden(this.#sourceOf("prompt", item)));
+    const { instructions } = listing;
+    const hidesInstructions =
+      instructions !== undefined && isHidden(this.#instructionsOf(instructions));
+    const shown = new Set([...tools, ...prompts]);
+    const hidden = JSON.stringify([
+      hidesInstructions,
+      [...listing.tools, ...listing.prompts].flatMap((item) => (shown.has(item) ? [] : item.key)),
+    ]);
+    const known = this.#shown.get(listing);
+    if (known?.hidden === hidden) return known.listing;
+    const isWhole = hidden === WHOLE;
+    const result: ServerListing = isWhole
+      ? listing
+      : { ...listing, tools, prompts, ...(hidesInstructions && { instructions: undefined }) };
+    this.#shown.set(listing, { hidden, listing: result });
+    return result;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#settle();
+  }
+
+  async #scanAll(): Promise<void> {
+    try {
+      await turnOfLoop();
+      while (this.#isStale && !this.#isClosed) {
+        this.#isStale = false;
+        const sources = this.#options.pool.specs
+          .filter((spec) => scanLevelOf(spec) !== "off")
+          .flatMap(({ name }) => this.#entriesOf(name));
+        await this.#scanner.examineAll(
+          sources,
+          // Half of the calls or more must meet no turn; who waits for the result wants it soon.
+          () => (this.#waiters.length > 0 ? turnOfLoop() : rest()),
+          () => this.#isClosed,
+        );
+        if (!this.#isClosed) this.#report();
+      }
+    } finally {
+      this.#isScanning = false;
+      this.#settle();
+    }
+  }
+
+  #settle(): void {
+    const waiters = this.#waiters;
+    this.#waiters = [];
+    for (const resolve of waiters) resolve();
+  }
+
+  /** Everything that the connections of a server list. */
+  #entriesOf(server: string): readonly ScannedEntry[] {
+    const listings = this.#options.pool
+      .connectionsOf(server)
+      .flatMap(({ known }) => known?.listing ?? []);
+    return listings.flatMap((listing) => this.#entriesIn(listing));
+  }
+
+  #entriesIn({ tools, prompts, instructions }: ServerListing): readonly ScannedEntry[] {
+    return [
+      ...tools.map((item) => this.#sourceOf("tool", item)),
+      ...prompts.map((item) => this.#sourceOf("prompt", item)),
+      ...(instructions === undefined ? [] : [this.#instructionsOf(instructions)]),
+    ];
+  }
+
+  /** The kinds and names, as JSON, of the entries of a server that are not accepted; of all if it has no pins. */
+  #alertedOf(spec: RunnableServer): ReadonlySet<string> {
+    const names = new Set<string>();
+    for (const { known } of this.#options.pool.connectionsOf(spec.name)) {
+      if (known === undefined) continue;
+      const { listing } = known;
+      for (const { kind, name } of this.#entriesIn(listing)) {
+        const isAccepted = this.#options.isAccepted(listing, kind, name);
+        if (isAccepted === false || (pinLevelOf(spec) === "off" && isAccepted !== true))
+          names.add(JSON.stringify([kind, name]));
+      }
+    }
+    return names;
+  }
+
+  #sourceOf(kind: "tool" | "prompt", item: ListedItem): ScannedEntry {
+    let source = this.#sources.get(item);
+    if (source === undefined) {
+      source = { kind, name: item.key, bytes: item.original ?? item.bytes };
+      this.#sources.set(item, source);
+    }
+    return source;
+  }
+
+  #instructionsOf(text: string): ScannedEntry {
+    const known = this.#instructions.get(text);
+    if (known !== undefined) return known;
+    if (this.#instructions.size >= MAX_FINDINGS) this.#instructions.clear();
+    const source = {
+      kind: "instructions",
+      name: "instructions",
+      bytes: utf8(text),
+      isText: true,
+    } as const;
+    this.#instructions.set(text, source);
+    return source;
+  }
+
+  /** Which names are those of tools of other servers. */
+  #contextOf(server: string): ScanContext {
+    const { pool } = this.#options;
+    return {
+      isForeignTool: (name) => {
+        let isForeign = false;
+        for (const spec of pool.specs) {
+          const isListed = pool
+            .connectionsOf(spec.name)
+            .some(({ listing }) => listing !== undefined && namesOf(listing).has(name));
+          if (isListed && spec.name === server) return false;
+          isForeign ||= isListed;
+        }
+        return isForeign;
+      },
+    };
+  }
+
+  /** Notes what was found, and raises or clears the alert of each server. */
+  #report(): void {
+    const { pool, alerts, redact } = this.#options;
+    for (const name of this.#found.keys())
+      if (!pool.specs.some((it) => it.name === name)) this.#found.delete(name);
+    for (const spec of pool.specs) {
+      const { name: server } = spec;
+      const entries = scanLevelOf(spec) === "off" ? [] : this.#entriesOf(server);
+      const isListed = pool.connectionsOf(server).some(({ known }) => known !== undefined);
+      if (entries.length === 0 && !isListed) {
+        this.#found.delete(server);
+        alerts.clear(server, ["suspiciousText"]);
+        continue;
+      }
+      const context = this.#contextOf(server);
+      const found = new Map<string, EntryFinding>();
+      for (const source of entries) {
+        for (const finding of this.#scanner.scan(source, context)) {
+          const { kind, name } = source;
+          if (isIgnored(spec, name, finding.check)) continue;
+          if (!finding.hard && found.size >= MAX_FINDINGS) continue;
+          const shown = { kind, name, ...finding, excerpt: redact(finding.excerpt) };
+          found.set(JSON.stringify([kind, name, finding]), shown);
+        }
+      }
+      const sorted = [...found.values()].sort((a, b) => Number(b.hard) - Number(a.hard));
+      this.#found.set(server, sorted.slice(0, MAX_FINDINGS));
+      // What a person has accepted needs no alert; what is still to be compared gets none before that.
+      const wanted = this.#alertedOf(spec);
+      const hard = sorted.filter(
+        (finding) => finding.hard && wanted.has(JSON.stringify([finding.kind, finding.name])),
+      );
+      if (hard.length === 0) alerts.clear(server, ["suspiciousText"]);
+      else alerts.raise({ kind: "suspiciousText", server, text: alertText(spec, hard) });
+    }
+  }
+}
+
+/** Lets other work go on. */
+function turnOfLoop(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
+/** The time between turns, in ms. */
+const REST = 12;
+
+function rest(): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, REST);
+  });
+}
+
+/** What `shownListing` says of a listing of which nothing is hidden. */
+const WHOLE = JSON.stringify([false, []]);
+
+const toolNames = new WeakMap<ServerListing, ReadonlySet<string>>();
+
+function namesOf(listing: ServerListing): ReadonlySet<string> {
+  let names = toolNames.get(listing);
+  if (names === undefined) {
+    names = new Set(listing.tools.map(({ key }) => key));
+    toolNames.set(listing, names);
+  }
+  return names;
+}
+
+/** Whether the manifest leaves out a check for an entry of a server. @param name the name at the server */
+export function isIgnored(
+  { scanIgnore }: Pick<RunnableServer, "scanIgnore">,
+  name: string,
+  check: string,
+): boolean {
+  if (scanIgnore === undefined) return false;
+  return [name, "*"].some(
+    (key) => Object.hasOwn(scanIgnore, key) && scanIgnore[key]?.some((one) => one === check),
+  );
+}
+
+function alertText(spec: RunnableServer, hard: readonly EntryFinding[]): string {
+  const { name } = spec;
+  const hasPins = pinLevelOf(spec) !== "off";
+  const isHidden = scanLevelOf(spec) === "block" || pinLevelOf(spec) === "block";
+  const head = `Server "${name}" has suspicious text in its definitions, which a model may take for orders.`;
+  const lines = hard
+    .slice(0, MAX_ALERT_FINDINGS)
+    .map((finding) => `${describePlace(finding)}: ${finding.check}: ${finding.excerpt}`);
+  const more = hard.length > lines.length ? [`… and ${hard.length - lines.length} more`] : [];
+  const what = isHidden ? "Clients do not see it." : "Clients see it.";
+  const remedy = `${what} Look at it: toolmux scan ${name}. If it is harmless, ${hasPins ? `toolmux pins accept ${name} NAME, or ` : ""}name the check in scanIgnore of the server, else remove the server.`;
+  return [head, ...lines, ...more, remedy].join("\n").slice(0, MAX_ALERT);
+}

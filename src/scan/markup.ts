@@ -1,0 +1,71 @@
+import type { FoundPhrase } from "./phrases.ts";
+
+/** Tags that no tool has a use for as a pair. */
+const PAIR =
+  /<(secret|hidden|system|system[_ -]?(?:prompt|message|note|override|instructions?)|assistant[_ -]?instructions?|hidden[_ -]?instructions?|override|admin|developer[_ -]?(?:message|instructions?)|sudo|jailbreak)>/gi;
+const IMPORTANT = /<(important|critical|mandatory|instructions?|attention|note|rules?)>/gi;
+/** What makes the inside of a tag of emphasis suspicious. */
+const DIRECTIVE =
+  /~\/|\.ssh\b|\.env\b|mcp\.json|credentials?\b|passwords?\b|api[ _-]?keys?\b|(?:not|never|n't) (?:mention|tell|inform|notify|reveal)|before (?:using|calling|invoking) this tool|side ?note|is (?:invoked|called)\b/i;
+const TOKENS =
+  /<\|(?:im_start|im_end|im_sep|system|user|assistant|endoftext|start_header_id|end_header_id|eot_id|begin_of_text)\|>|\[\/?INST\]|<<\/?SYS>>|\{\{ ?#?(?:system|instructions?) ?[:~]/g;
+
+const HEADLINE =
+  /#{1,6} ?\[?(?:(?:NEW|UPDATED|URGENT|IMPORTANT) (?:SYSTEM|DEVELOPER|ADMIN) (?:MESSAGE|PROMPT|INSTRUCTIONS?|NOTICE|OVERRIDE|UPDATE)|(?:SYSTEM|DEVELOPER|ADMIN) (?:MESSAGE|OVERRIDE|NOTICE|ALERT))\b/g;
+const SPEAKER =
+  /(?:^|[.!?>)"'\n] ?)\[?(?:SYSTEM|ADMIN|DEVELOPER|ROOT|(?:ASSISTANT|SYSTEM|AI|MODEL|LLM|AGENT) (?:NOTES?|MESSAGE|INSTRUCTIONS?|OVERRIDE|PROMPT|ALERT|NOTICE|DIRECTIVE))\]? ?[:\]] ?/g;
+/** What a message to a model says. */
+const ORDER =
+  /\b(?:you (?:must|should|are|will|need|have to)|first call|must|ignore|disregard|always|never|do not|don't|from now on|requires? you|whenever|read|call|the (?:assistant|model|ai|agent))\b/i;
+
+/** Finds markup that imitates the messages of a model. @param text from `readableText` @param lower in lower case */
+export function* findMarkup(text: string, lower: string): Generator<FoundPhrase> {
+  if (text.includes("</")) {
+    const closings = new Map<string, number>();
+    for (const match of text.matchAll(PAIR)) {
+      const end = closingOf(lower, match[1] ?? "", match.index, closings);
+      if (end !== undefined) yield { check: "pseudo-tag", hard: true, start: match.index, end };
+    }
+    let inspected = 0;
+    for (const match of text.matchAll(IMPORTANT)) {
+      const end = closingOf(lower, match[1] ?? "", match.index, closings);
+      if (end === undefined) continue;
+      // Of what is inside of nested tags, each part is looked at once.
+      const from = Math.max(match.index, inspected);
+      inspected = Math.max(inspected, end);
+      if (!DIRECTIVE.test(text.slice(from, end))) continue;
+      yield { check: "pseudo-tag", hard: true, start: match.index, end };
+    }
+  }
+  for (const [check, pattern] of ALONE) {
+    for (const match of text.matchAll(pattern)) {
+      const end = match.index + match[0].length;
+      if (pattern === SPEAKER && !ORDER.test(text.slice(end, end + 120))) continue;
+      yield { check, hard: true, start: match.index, end };
+    }
+  }
+}
+const ALONE = [
+  ["pseudo-tag", TOKENS],
+  ["role", HEADLINE],
+  ["role", SPEAKER],
+] as const;
+/** Where the closing tag is looked for, in UTF-16 units. */
+const MAX_INSIDE = 4096;
+
+/** The end of the closing tag. @param known where the next closing tag of a name is, or Infinity */
+function closingOf(
+  lower: string,
+  name: string,
+  start: number,
+  known: Map<string, number>,
+): number | undefined {
+  const tag = `</${name.toLowerCase()}`;
+  let at = known.get(tag) ?? -1;
+  if (at < start) {
+    const found = lower.indexOf(tag, start);
+    at = found === -1 ? Number.POSITIVE_INFINITY : found;
+    known.set(tag, at);
+  }
+  return at - start <= MAX_INSIDE ? at + tag.length : undefined;
+}

@@ -1,0 +1,111 @@
+import { Buffer } from "node:buffer";
+import {
+  type Finding,
+  findingsOf,
+  examineEntry,
+  examineInSteps,
+  type ScanContext,
+  type ScannedEntry,
+} from "./scan.ts";
+
+/** Number of entries whose results are kept. Most have no findings, and take about 100 bytes. */
+const MAX_KEPT = 50_000;
+
+/** How long entries are scanned without a pause, in ms; the last step of a turn takes a few ms more. */
+const TURN = 3;
+
+/** Makes the digest of bytes as text. */
+export type Digest = (bytes: Uint8Array) => string;
+
+/** What is scanned as one: a tool or a prompt as JSON, or the instructions of a server. */
+export interface ScannedSource {
+  /** The JSON of an entry, or the text of instructions. */
+  readonly bytes: Uint8Array;
+  readonly isText?: true;
+}
+
+/** Scans entries, and keeps the results by the digest of the entry, so that an unchanged one is scanned once. */
+export class Scanner {
+  readonly #digest: Digest;
+  readonly #kept = new Map<string, ScannedEntry>();
+  /** The results of the very same bytes, for which no digest is made. */
+  readonly #ofBytes = new WeakMap<Uint8Array, ScannedEntry>();
+
+  constructor(digest: Digest) {
+    this.#digest = digest;
+  }
+
+  /** The findings of an entry. */
+  scan(source: ScannedSource, context: ScanContext = {}): readonly Finding[] {
+    return findingsOf(this.examine(source), context);
+  }
+
+  /** Scans an entry, if that was not done before. */
+  examine(source: ScannedSource): ScannedEntry {
+    const known = this.#knownOf(source);
+    if (known !== undefined) return known;
+    return this.#keep(source, examineEntry(valueOf(source)));
+  }
+
+  /**
+   * Scans entries in turns of about `TURN` ms, between which other work goes on.
+   * @param pause waits for a later turn of the event loop
+   * @param isOver whether nobody wants the results any more
+   */
+  async examineAll(
+    sources: Iterable<ScannedSource>,
+    pause: () => Promise<void>,
+    isOver: () => boolean,
+  ): Promise<void> {
+    let start = performance.now();
+    for (const source of sources) {
+      const known = this.#knownOf(source);
+      const steps = known === undefined ? examineInSteps(valueOf(source)) : undefined;
+      for (let isDone = steps === undefined; !isDone;) {
+        const step = steps?.next();
+        isDone = step?.done === true;
+        if (step?.done === true) this.#keep(source, step.value);
+        if (performance.now() - start < TURN) continue;
+        await pause();
+        if (isOver()) return;
+        start = performance.now();
+      }
+    }
+  }
+
+  #keyOf({ bytes, isText }: ScannedSource): string {
+    return `${isText === true ? "text " : ""}${this.#digest(bytes)}`;
+  }
+
+  #knownOf(source: ScannedSource): ScannedEntry | undefined {
+    const same = this.#ofBytes.get(source.bytes);
+    if (same !== undefined) return same;
+    const kept = this.#kept.get(this.#keyOf(source));
+    if (kept !== undefined) this.#ofBytes.set(source.bytes, kept);
+    return kept;
+  }
+
+  #keep(source: ScannedSource, scanned: ScannedEntry): ScannedEntry {
+    if (this.#kept.size >= MAX_KEPT) {
+      const [oldest] = this.#kept.keys();
+      if (oldest !== undefined) this.#kept.delete(oldest);
+    }
+    this.#kept.set(this.#keyOf(source), scanned);
+    this.#ofBytes.set(source.bytes, scanned);
+    return scanned;
+  }
+}
+
+function valueOf({ bytes, isText }: ScannedSource): unknown {
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString();
+  return isText === true ? text : parsed(text);
+}
+
+/** An entry as a value; one that is no JSON is scanned as a text. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
