@@ -527,7 +527,7 @@ export const SCAN_LEVELS = ["off", "warn", "block"] as const;
 const scanLevel = v.picklist(SCAN_LEVELS, `"off", "warn" or "block"`);
 
 const SCAN_TEXT =
-  'What happens when a tool, a prompt or the instructions of a server have text that tells a model what it should not do, or that people do not see. "off": it is not looked for. "warn": an alert. "block": such tools, prompts and instructions are neither shown nor called, unless scanIgnore allows them.';
+  'What happens when a tool, a prompt or the instructions of a server have text that tells a model what it should not do, or that people do not see. "off": it is not looked for. "warn": an alert. "block": such tools, prompts and instructions are neither shown nor called until they are accepted (toolmux pins accept), unless scanIgnore allows them.';
 
 const APPROVAL_WAIT_TEXT =
   "How long a call that needs an approval waits for somebody to open the page or toolmux approvals --watch, while nobody watches. Then the client is asked, or the call is refused if the client cannot be asked. By default 30 s if the client cannot be asked, otherwise 0. At most approvalTimeout.";

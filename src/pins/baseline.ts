@@ -120,7 +120,7 @@ export interface ReviewRules {
   readonly pinned: PinnedDigests | undefined;
   /** Whether names that are first listed later become a part of the baseline. */
   readonly acceptsNew: boolean;
-  /** Whether the scan has a hard finding in a definition. Called for those that would become a part of the baseline. */
+  /** Whether the scan has a hard finding in a definition. Called for those that are not known yet. */
   readonly hasHardFinding: (definition: Definition) => boolean;
 }
 
@@ -146,11 +146,11 @@ export function reviewDefinitions(
     const isFirst = known === undefined && (accepted === undefined || acceptsNew);
     const reason =
       known === undefined
-        ? isFirst
-          ? hasHardFinding(definition)
-            ? "finding"
-            : undefined
-          : "new"
+        ? hasHardFinding(definition)
+          ? "finding"
+          : isFirst
+            ? undefined
+            : "new"
         : known.has(definition.digest)
           ? undefined
           : "changed";

@@ -63,7 +63,7 @@ export interface PinsOptions {
   identityOf(server: Pick<PinnedServer, "spec" | "origin">): Promise<string | undefined>;
   /**
    * Returns those of the tools, prompts and instructions in which a scan has a hard finding: a person alone accepts
-   * them. It is asked only about what would become a part of the baseline. Absent: there is no scan. Never rejects.
+   * them. It is asked only about what is not known yet. Absent: there is no scan. Never rejects.
    * @param isOver whether nobody needs the result any more
    */
   readonly findSuspicious?:
@@ -223,9 +223,10 @@ export class Pins {
       });
     let result = compare(read === "none" ? undefined : read);
     const { findSuspicious } = this.#options;
-    if (findSuspicious !== undefined && result.added.length > 0) {
-      const added = result.added.flatMap((definition) => sources.get(keyOf(definition)) ?? []);
-      suspicious = await findSuspicious(spec, added, isOver);
+    const unknown = [...result.added, ...result.pending.filter(({ reason }) => reason === "new")];
+    if (findSuspicious !== undefined && unknown.length > 0) {
+      const scanned = unknown.flatMap((definition) => sources.get(keyOf(definition)) ?? []);
+      suspicious = await findSuspicious(spec, scanned, isOver);
       result = compare(read === "none" ? undefined : read);
     }
     // A baseline is also made of a server that lists nothing: what it lists later is new.

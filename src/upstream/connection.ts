@@ -515,9 +515,9 @@ export class Connection {
    */
   update(spec: RunnableServer): void {
     const hasOtherStartLimits = changesStartLimits(this.spec, spec);
-    const hasOtherPin = pinLevelOf(this.spec) !== pinLevelOf(spec);
     this.#spec = spec;
-    if (hasOtherPin) void this.#listingSync.reviewAgain();
+    // What is accepted may depend on the settings of the scan, too.
+    void this.#listingSync.reviewAgain();
     const session = sessionOf(this.state);
     if (session !== undefined) this.#startHealthMonitor(session);
     else if (hasOtherStartLimits && causeOfState(stateAfterStop(this.state)) !== undefined)
