@@ -6,6 +6,7 @@ import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { closeClient, it, type TestFolder, withTestFolder } from "../harness/hub.ts";
 import { run, runJson, startHub } from "../harness/command.ts";
+import { waitUntil } from "../harness/wait.ts";
 
 const SERVER = fileURLToPath(new URL("../fixtures/servers/definitions.mjs", import.meta.url));
 
@@ -92,7 +93,13 @@ describe("a running hub whose server has changed a tool", () => {
       );
       describeTools(folder, { read: "Reads and sends.", write: "Writes." });
       const hub = await startHub(folder);
-      assert.deepEqual(pendingOf(await runJson<Pins>(folder, "pins", "files")), ["read changed"]);
+      // Until the server has listed its tools, the hub has what it listed in an earlier run.
+      await waitUntil(
+        "the change",
+        async () =>
+          pendingOf(await runJson<Pins>(folder, "pins", "files")).join() === "read changed" ||
+          undefined,
+      );
       const called = await run(folder, "call", "files__read");
       assert.match(called.stdout + called.stderr, /has changed since you accepted it/);
       assert.equal((await run(folder, "pins", "accept", "files", "--all")).code, 0);
