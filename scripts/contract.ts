@@ -3,6 +3,9 @@
  *
  *    npm run contract -- ./my-plugin.ts --options '{"limit":10}' --wrong '{"limit":"many"}'
  *
+ *    npm run contract -- --corpora [--from FOLDER]
+ *
+ * With `--corpora`, it checks the scan of definitions against public corpora instead (scripts/scan-corpora.ts).
  * The plugin is a file, a built-in plugin or a package. The exit code is 0 if it meets every requirement that applies
  * to it, 1 if not, and 2 if the arguments are invalid.
  */
@@ -19,6 +22,7 @@ import {
 } from "../test/contract/plugin.ts";
 
 const USAGE = `Usage: npm run contract -- PLUGIN [--options JSON] [--wrong JSON]… [--changes arguments|results]…
+       npm run contract -- --corpora [--from FOLDER]
 
   --options  what it is set up with: an object, as in its manifest
   --wrong    invalid options that it must reject; by default an unknown option
@@ -106,6 +110,16 @@ process.on("uncaughtException", (error) =>
 process.on("unhandledRejection", (error) =>
   console.error(`       uncaught error: ${String(error)}`),
 );
+
+if (process.argv[2] === "--corpora") {
+  const { values } = parseArgs({
+    args: process.argv.slice(3),
+    options: { from: { type: "string" } },
+  });
+  const { checkCorpora } = await import("./scan-corpora.ts");
+  const from = values.from === undefined ? undefined : resolve(HERE, values.from);
+  process.exit((await checkCorpora(from)) ? 0 : 1);
+}
 
 let subject: PluginUnderTest | undefined;
 try {

@@ -282,7 +282,7 @@ export class ScannedServers {
 
   /** Notes what was found, and raises or clears the alert of each server. */
   #report(): void {
-    const { pool, alerts, redact } = this.#options;
+    const { pool, alerts } = this.#options;
     for (const name of this.#found.keys())
       if (!pool.specs.some((it) => it.name === name)) this.#found.delete(name);
     for (const spec of pool.specs) {
@@ -301,7 +301,7 @@ export class ScannedServers {
           const { kind, name } = source;
           if (isIgnored(spec, name, finding.check)) continue;
           if (!finding.hard && found.size >= MAX_FINDINGS) continue;
-          const shown = { kind, name, ...finding, excerpt: redact(finding.excerpt) };
+          const shown = { kind, name, ...finding, excerpt: this.#options.redact(finding.excerpt) };
           found.set(JSON.stringify([kind, name, finding]), shown);
         }
       }

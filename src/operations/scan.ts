@@ -43,8 +43,8 @@ export async function scanFile(file: string): Promise<ScannedFile> {
   const entries: FoundEntry[] = [];
   for (const value of values) findEntries(value, 0, entries);
   if (entries.length === 0) {
-    const text = `${file} has no definitions. Give it the answer of tools/list: {"tools": [{"name": …}]}.`;
-    throw new HubError("usage", text);
+    const why = `${file} has no definitions. Give it the answer of tools/list: {"tools": [{"name": …}]}.`;
+    throw new HubError("usage", why);
   }
   const findings = entries.flatMap(({ kind, name, value }) =>
     scanEntry(value).map((finding): EntryFinding => ({ kind, name, ...finding })),
@@ -59,12 +59,15 @@ export async function scanFile(file: string): Promise<ScannedFile> {
 function parseJson(text: string): readonly unknown[] | undefined {
   const body = text.replace(/^\ufeff/, "");
   try {
-    return [JSON.parse(body)];
+    return [JSON.parse(body) as unknown];
   } catch {
     // It may be one value a line.
   }
   try {
-    return body.split("\n").flatMap((line) => (line.trim() === "" ? [] : [JSON.parse(line)]));
+    return body
+      .split("\n")
+      .filter((line) => line.trim() !== "")
+      .map((line) => JSON.parse(line) as unknown);
   } catch {
     return undefined;
   }

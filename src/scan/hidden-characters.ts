@@ -11,7 +11,6 @@ const SUSPECTS =
   /[\u0008\u001b\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\ue000-\uf8ff\u{e0000}-\u{e0fff}\u{f0000}-\u{10ffff}]+/gu;
 
 /** Most texts have none. */
-// oxlint-disable-next-line no-control-regex
 const UNPRINTABLE = /[^\t\n\r -~]/;
 
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;

@@ -17,7 +17,7 @@ export interface ScanContext {
    * Whether a name is that of a tool of another server, and of no tool of the entry's own server. Names of one word are
    * not asked for: each may be any word of a text.
    */
-  isForeignTool?(name: string): boolean;
+  readonly isForeignTool?: ((name: string) => boolean) | undefined;
 }
 
 /** The result of a scan of an entry, before it is known which tools other servers have. */

@@ -2,7 +2,7 @@ import { useState } from "hono/jsx/dom";
 import type { ViewProps } from "./actions.ts";
 import type { DirectoryEntry, Offer, TrialDocument } from "./documents.ts";
 import { count, parsePairs, splitCommandLine, suggestName } from "./format.ts";
-import { Button, Choice, Empty, Header, Ready } from "./parts.tsx";
+import { Button, Choice, Empty, FindingList, Header, Ready } from "./parts.tsx";
 import { routeTo, serversOf } from "./state.ts";
 
 /** A server that is being added: its manifest entry, and the names of the values that the person can set. */
@@ -390,10 +390,18 @@ function DraftForm({
 function Trial({ trial }: { readonly trial: TrialDocument }) {
   if (trial.state === "connected") {
     return (
-      <p class="outcome good">
-        It works: {[trial.name, trial.version].filter(Boolean).join(" ")} has{" "}
-        {count(trial.tools, "tool")}.
-      </p>
+      <div>
+        <p class="outcome good">
+          It works: {[trial.name, trial.version].filter(Boolean).join(" ")} has{" "}
+          {count(trial.tools, "tool")}.
+        </p>
+        {trial.findings.length > 0 && (
+          <div key="found" class="banner bad panel">
+            <p>Its definitions have suspicious text. Add it only if you find it harmless.</p>
+            <FindingList findings={trial.findings} />
+          </div>
+        )}
+      </div>
     );
   }
   if (trial.state === "unauthorized")

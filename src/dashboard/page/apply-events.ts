@@ -129,6 +129,7 @@ export function applyEvents(
         stale.add("tools").add("servers").add("modes");
         break;
       case "alert": {
+        if (event.alert.kind === "suspiciousText") stale.add("tools");
         const others = alerts.filter(({ id }) => id !== event.alert.id);
         alerts = event.raised ? [...others, event.alert] : others;
         break;

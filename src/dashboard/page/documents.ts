@@ -28,6 +28,7 @@ export type {
   RememberedApprovalDocument,
   RunDocument,
   ServerDocument,
+  ServerFindingsDocument,
   ToolsDocument,
   UsageDocument,
 } from "../../control/schemas.ts";

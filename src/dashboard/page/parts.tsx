@@ -1,4 +1,5 @@
 import { type Child, useEffect, useRef, useState } from "hono/jsx/dom";
+import type { ServerFindingsDocument } from "./documents.ts";
 import type { Tone } from "./format.ts";
 import type { Loaded } from "./state.ts";
 
@@ -262,6 +263,25 @@ export function Drawer({
         {children}
       </div>
     </dialog>
+  );
+}
+
+/** What the scan has found. The texts are those of a server. */
+export function FindingList({
+  findings,
+}: {
+  readonly findings: ServerFindingsDocument["findings"];
+}) {
+  return (
+    <ul class="plain">
+      {findings.map(({ kind, name, check, hard, where, excerpt }) => (
+        <li key={[kind, name, check, where].join(" ")}>
+          <span class={hard ? "bad" : "about"}>{`${check} (${hard ? "hard" : "soft"})`}</span>{" "}
+          <span class="mono">{kind === "instructions" ? kind : `${kind} ${name}, ${where}`}</span>{" "}
+          <span class="about break">{excerpt}</span>
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -187,6 +187,8 @@ export class HubReads {
 
   async #readTools(): Promise<void> {
     this.store.change({ tools: await this.load("GET /tools") });
+    const answer = await this.get("GET /scan");
+    if (answer.kind === "ok") this.store.change({ scanned: answer.value.servers });
   }
 
   async readModes(): Promise<void> {

@@ -15,7 +15,7 @@ import {
   toolBadge,
 } from "./format.ts";
 import { LogsView } from "./logs.tsx";
-import { Button, Dot, Empty, Facts } from "./parts.tsx";
+import { Button, Dot, Empty, Facts, FindingList } from "./parts.tsx";
 import { PendingPins } from "./pins.tsx";
 import { actionsFor, bestActionFor, deleteServer } from "./server-actions.ts";
 import { ServerConfig } from "./server-config.tsx";
@@ -181,6 +181,7 @@ function ServerOverview({ server, state, actions }: PartProps) {
   const isTrouble = lastError !== undefined && its !== "connected";
   const url = its === "authenticating" ? server.progress?.url : undefined;
   const alerts = openAlerts(state).filter((alert) => alert.server === name);
+  const suspicious = state.scanned.find((one) => one.server === name)?.findings ?? [];
   return (
     <div class="flow">
       {url !== undefined && isWebPage(url) && (
@@ -248,6 +249,12 @@ function ServerOverview({ server, state, actions }: PartProps) {
               </li>
             ))}
           </ul>
+        </section>
+      )}
+      {suspicious.length > 0 && (
+        <section key="suspicious" class="card panel" aria-label="Suspicious text">
+          <h2>{count(suspicious.length, "suspicious text")}</h2>
+          <FindingList findings={suspicious} />
         </section>
       )}
       {hidden.length > 0 && (

@@ -26,6 +26,7 @@ import type {
   SharingOffer,
   SnippetDocument,
   ToolDefinition,
+  ServerFindingsDocument,
   ToolsDocument,
   TrialDocument,
   UsageDocument,
@@ -267,6 +268,8 @@ export interface DashboardState {
   readonly alerts: readonly AlertDocument[];
   readonly clients: ClientDocuments;
   readonly tools: Loaded<ToolsDocument>;
+  /** What the scan has found in the definitions of servers. */
+  readonly scanned: readonly ServerFindingsDocument[];
   readonly modes: Loaded<ModesDocument>;
   readonly approvals: Loaded<readonly ApprovalDocument[]>;
   /** What is not accepted of the server that is shown; undefined: it was not read. */
@@ -356,6 +359,7 @@ export const INITIAL_STATE: DashboardState = {
   approvals: LOADING,
   pins: undefined,
   remembered: [],
+  scanned: [],
   agents: LOADING,
   runs: LOADING,
   chat: undefined,
