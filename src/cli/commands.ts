@@ -1236,7 +1236,7 @@ export const COMMANDS: readonly Command[] = [
       "  forget SERVER         forgets what was accepted, and accepts what is listed next",
       "  export                writes the pin file that hub.pinFile names",
       "",
-      "The name instructions stands for the server's instructions.",
+      "The name instructions stands for the server's instructions. NAME@DIGEST accepts only the version whose digest is shown.",
       "",
       `What happens with what is not accepted is set in the manifest (pin). ${pageOf("docs/pins.md")} explains it. A process that a hub has started cannot accept, forget or export.`,
       "",

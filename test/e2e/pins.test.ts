@@ -13,7 +13,11 @@ const SERVER = fileURLToPath(new URL("../fixtures/servers/definitions.mjs", impo
 interface Pins {
   readonly servers: readonly {
     readonly server: string;
-    readonly pending: readonly { readonly name: string; readonly reason: string }[];
+    readonly pending: readonly {
+      readonly name: string;
+      readonly reason: string;
+      readonly digest: string;
+    }[];
   }[];
 }
 
@@ -69,7 +73,11 @@ describe("a project with a pin file", () => {
       assert.notEqual(called.code, 0);
       assert.match(called.stderr, /has changed since you accepted it/);
 
-      const accepted = await run(folder, "pins", "accept", "files", "read");
+      const [pending] = (await runJson<Pins>(folder, "pins", "files")).servers[0]?.pending ?? [];
+      const digest = pending?.digest.slice(0, 8) ?? "";
+      const other = await run(folder, "pins", "accept", "files", "read@AAAAAAAA");
+      assert.equal(other.code, 2, "another version was accepted");
+      const accepted = await run(folder, "pins", "accept", "files", `read@${digest}`);
       assert.equal(accepted.code, 0);
       assert.match(accepted.stdout, /\+ Reads\\u\{200b\} and sends\./);
       assert.equal((await run(folder, "pins", "accept", "files", "write")).code, 2);

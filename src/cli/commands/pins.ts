@@ -178,13 +178,16 @@ const REASONS: Readonly<Record<Pending["reason"], string>> = {
 
 function printPending(pending: Pending, terminal: CommandContext["terminal"]): void {
   const { colors } = terminal.stdout;
-  const { reason, acceptedAt, peerThen, peerNow } = pending;
+  const { reason, digest, acceptedAt, peerThen, peerNow } = pending;
   const versions =
     peerThen !== undefined && peerNow !== undefined && peerThen !== peerNow
       ? `, ${sanitizeLine(peerThen)} → ${sanitizeLine(peerNow)}`
       : "";
   const since = acceptedAt === undefined ? "" : `, accepted ${formatAge(Date.now() - acceptedAt)}`;
-  terminal.print(`  ${sanitizeLine(nameOf(pending))}: ${REASONS[reason]}${since}${versions}`);
+  const id = `@${digest.slice(0, SHOWN_DIGEST)}`;
+  terminal.print(
+    `  ${sanitizeLine(nameOf(pending))} ${colors.dim(id)}: ${REASONS[reason]}${since}${versions}`,
+  );
   for (const line of linesOf({ ...pending, parts: pending.parts.map(withAllMembers) })) {
     const text = `      ${sanitizeLine(line)}`;
     terminal.print(
@@ -226,6 +229,7 @@ async function accept(
       const pending = own
         .flatMap((each) => each.pending)
         .filter(({ reason }) => !all || reason !== "pinFile");
+      checkUnambiguous(pending, names);
       isFaulty ||= own.some(({ fault }) => fault !== undefined);
       const chosen = all
         ? pending
@@ -256,9 +260,32 @@ async function accept(
   });
 }
 
-/** Whether a word of the command line names a definition; `instructions` names instructions, too. */
-function isNamed({ kind, name }: Pending, word: string): boolean {
-  return kind === "instructions" ? word === "instructions" : name === word;
+/** The number of characters of a digest that `pins` shows, and that `NAME@DIGEST` has to have at least. */
+const SHOWN_DIGEST = 8;
+
+/**
+ * Whether a word of the command line names a definition: `NAME`, or `NAME@DIGEST` for one version of it. The name of
+ * instructions is `instructions`.
+ */
+function isNamed({ kind, name, digest }: Pending, word: string): boolean {
+  const own = kind === "instructions" ? "instructions" : name;
+  if (word === own) return true;
+  if (!word.startsWith(`${own}@`)) return false;
+  const start = word.slice(own.length + 1);
+  return start.length >= SHOWN_DIGEST && digest.startsWith(start);
+}
+
+/** @throws {HubError} usage if a word names definitions of several kinds: a person has looked at one of them */
+function checkUnambiguous(pending: readonly Pending[], words: readonly string[]): void {
+  for (const word of words) {
+    const [first, ...others] = pending.filter((each) => isNamed(each, word));
+    const other = others.find(({ kind }) => kind !== first?.kind);
+    if (first === undefined || other === undefined) continue;
+    const [one, two] = [first, other].map(
+      ({ kind, digest }) => `${word}@${digest.slice(0, SHOWN_DIGEST)} (${kind})`,
+    );
+    throw usageError(`${JSON.stringify(word)} stands for two definitions: ${one} and ${two}.`);
+  }
 }
 
 async function forget(
