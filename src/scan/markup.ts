@@ -11,12 +11,12 @@ const TOKENS =
   /<\|(?:im_start|im_end|im_sep|system|user|assistant|endoftext|start_header_id|end_header_id|eot_id|begin_of_text)\|>|\[\/?INST\]|<<\/?SYS>>|\{\{ ?#?(?:system|instructions?) ?[:~]/g;
 
 const HEADLINE =
-  /#{1,6} ?\[?(?:(?:NEW|UPDATED|URGENT|IMPORTANT) (?:SYSTEM|DEVELOPER|ADMIN) (?:MESSAGE|PROMPT|INSTRUCTIONS?|NOTICE|OVERRIDE|UPDATE)|(?:SYSTEM|DEVELOPER|ADMIN) (?:MESSAGE|OVERRIDE|NOTICE|ALERT))\b/g;
+  /\bSYSTEM OVERRIDE\b ?:|#{1,6} ?\[?(?:(?:NEW|UPDATED|URGENT|IMPORTANT) (?:SYSTEM|DEVELOPER|ADMIN) (?:MESSAGE|PROMPT|INSTRUCTIONS?|NOTICE|OVERRIDE|UPDATE)|(?:SYSTEM|DEVELOPER|ADMIN) (?:MESSAGE|OVERRIDE|NOTICE|ALERT))\b/g;
 const SPEAKER =
   /(?:^|[.!?>)"'\n] ?)\[?(?:SYSTEM|ADMIN|DEVELOPER|ROOT|(?:ASSISTANT|SYSTEM|AI|MODEL|LLM|AGENT) (?:NOTES?|MESSAGE|INSTRUCTIONS?|OVERRIDE|PROMPT|ALERT|NOTICE|DIRECTIVE))\]? ?[:\]] ?/g;
-/** What a message to a model says. */
+/** What a message to a model says: an order at its beginning, or one to "you". */
 const ORDER =
-  /\b(?:you (?:must|should|are|will|need|have to)|first call|must|ignore|disregard|always|never|do not|don't|from now on|requires? you|whenever|read|call|the (?:assistant|model|ai|agent))\b/i;
+  /^(?:you\b|ignore|disregard|forget|always\b|never\b|do not\b|don't\b|from now on|must\b|first,? (?:call|read)|read\b|call\b|execute\b|comply|all safety|new (?:instructions|rules))|\b(?:you (?:must|should|will|need to|have to|are now)|requires? you|you to (?:first )?call|the (?:assistant|model|ai) (?:must|should|will))\b/i;
 
 /** Finds markup that imitates the messages of a model. @param text from `readableText` @param lower in lower case */
 export function* findMarkup(text: string, lower: string): Generator<FoundPhrase> {

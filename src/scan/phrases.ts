@@ -152,13 +152,17 @@ const ORDERS =
 const USER =
   "(?:the |an? )?(?:users?|humans?|person|human operator|operator|end[ -]users?|customers?)";
 const PRIVATE_FILE =
-  "[\"'`(]?(?:(?:~|\\$home|\\$\\{home\\}|%userprofile%|\\/root|\\/home\\/[^\\s\\/]{1,32}|\\/users\\/[^\\s\\/]{1,32})[\\/\\\\]\\.(?:ssh|aws|gnupg|kube|docker|netrc|npmrc|pypirc|git-credentials|cursor|claude|codeium|azure|bash_history|zsh_history|config[\\/\\\\](?:gcloud|gh|claude))|id_rsa|id_ed25519|id_ecdsa|\\/etc\\/(?:passwd|shadow)|\\.env\\b|\\.ssh[\\/\\\\]|\\.aws[\\/\\\\]|claude_desktop_config|mcp\\.json|wallet\\.dat)[^\\s]{0,60}";
+  "[\"'`(]?(?:(?:~|\\$home|\\$\\{home\\}|%userprofile%|\\/root|\\/home\\/[^\\s\\/]{1,32}|\\/users\\/[^\\s\\/]{1,32})[\\/\\\\]\\.(?:ssh|aws|gnupg|kube|docker|netrc|npmrc|pypirc|git-credentials|cursor|claude|codeium|azure|bash_history|zsh_history|config[\\/\\\\](?:gcloud|gh|claude))|(?:id_rsa|id_ed25519|id_ecdsa)(?!\\.pub)|\\/etc\\/(?:passwd|shadow)|\\.env\\b|\\.ssh[\\/\\\\]|\\.aws[\\/\\\\]|claude_desktop_config|mcp\\.json|wallet\\.dat)[^\\s]{0,60}";
+const SECRET_DATA =
+  "(?:(?:[a-z]{1,20} ){0,2}(?:credentials?|api[ _-]?keys?|passwords?|passphrases?|secrets?|secret keys?|access tokens?|auth(?:entication)? tokens?|session tokens?|private keys?|ssh[ -]keys?|environment variables|env(?:ironment)? vars|env(?:ironment)? files?|\\.env(?: file)?|cookies|seed phrases?|clipboard|browsing history))\\b";
 const PRIVATE_DATA =
-  "(?:credentials?|api[ _-]?keys?|passwords?|passphrases?|secrets?|secret keys?|access tokens?|auth(?:entication)? tokens?|session tokens?|tokens|private keys?|ssh[ -]keys?|environment variables|env(?:ironment)? vars|env(?:ironment)? files?|session cookies|cookies|seed phrases?|clipboard|browsing history|(?:conversation|chat|message) (?:history|logs?|transcripts?|contents?)|conversations?|messages?|prompts?|system prompt|source code|files?)";
+  "(?:credentials?|api[ _-]?keys?|passwords?|secrets?|tokens|private keys?|ssh[ -]keys?|environment variables|cookies|clipboard|(?:conversation|chat) (?:history|logs?|transcripts?)|system prompt)";
+/** Whose data they are. */
 const OWNED =
-  "(?:(?:all |any |every |both )?(?:of )?(?:the |this |that |their )?(?:current |local )?(?:user's|users'|user|victim's|victim|host's|developer's|customer's|operator's)|(?:the |all |any )?(?:full |entire |raw |complete )?contents? of|every|any|all(?: of)?(?: the)?(?: user's)?)";
-const ELSEWHERE =
-  "(?:(?:an? |the |our |my |this |that |your |some )?(?:attacker|external|remote|third[ -]party|untrusted|unknown|outside|evil|malicious|adversary|hacker|off-?site|collector|collection|exfiltration|command[ -]and[ -]control|c2)|our (?:own )?[^\\s]{0,24} ?(?:server|endpoint|collector|api|backend|host|site|url|address|webhook)|[\"'`(<]?https?:\\/\\/|[\"'`(<]?[^\\s@]{1,60}@[^\\s@]{1,60}\\.[^\\s]{2,20}|(?:an? |the |this )?webhook)";
+  "(?:(?:all |any |every |both )?(?:of )?(?:the |this |that |their )?(?:current |local )?(?:user's|users'|victim's|host's|developer's|customer's|operator's)|(?:the |all |any )?(?:full |entire |raw |complete )?contents? of(?: the| their| all| any| your)?|every|any|all(?: of)?(?: the)?(?: user's)?)";
+const PLACE =
+  "(?:servers?|hosts?|endpoints?|machines?|services?|analytics|collectors?|address|urls?|sites?|webhooks?|domains?|part(?:y|ies)|location|inbox|account)";
+const ELSEWHERE = `(?:(?:an? |the |our |my |this |that |your |some )?(?:attacker|adversary|hacker|evil|malicious|exfiltration|command[ -]and[ -]control|c2)|(?:an? |the |our |my |this |that |some )?(?:external|remote|third[ -]party|untrusted|unknown|outside|off-?site)(?: [a-z]{1,20})? ${PLACE}\\b|our (?:own )?(?:[^\\s]{1,24} ){0,2}(?:servers?|endpoints?|collectors?|backend|host|webhook)\\b|["'\`(<]?https?:\\/\\/|["'\`(<]?[^\\s@]{1,60}@[^\\s@]{1,60}\\.[^\\s]{2,20})`;
 const HAND_OVER =
   "(?:pass|send|include|append|embed|provide|put|insert|attach|forward|post|upload|exfiltrate|transmit|place|supply|submit|encode|paste|report|leak|email|copy)";
 const RECEIVER =
@@ -191,7 +195,7 @@ function makeRules(): readonly Rule[] {
       "override",
       true,
       "ignore|disregard|forget",
-      ` (?:all |everything |anything )?(?:of )?(?:the |that is |that came |written |said |stated )?(?:above|previous|prior|preceding|before)(?: text| content| context)?(?:[,.;:!]| and | then |$)(?! (?:and )?(?:if|when|unless))`,
+      ` (?:all |everything |anything )?(?:of )?(?:the |that is |that came |written )?(?:above|previous|prior|preceding)(?: text)?(?:[,.;:!]| and | then |$)(?! (?:and )?(?:if|when|unless))`,
     ),
     rule(
       "override",
@@ -215,7 +219,7 @@ function makeRules(): readonly Rule[] {
       "override",
       true,
       "ignore|disregard",
-      ` (?:what )?the user(?:'s)? (?:[a-z'-]{1,20} ){0,2}(?:requests?|instructions?|questions?|wishes|objections?|says|said|asks|asked|wants|wanted|intent|commands?)\\b`,
+      ` (?:(?:everything|anything|whatever|all|what)(?: that)? the user (?:[a-z'-]{1,20} ){0,1}(?:says|said|asks|asked|wants|wanted|wrote|told)|(?:all |any )?(?:of )?the user(?:'s)? (?:[a-z'-]{1,20} ){0,2}(?:requests?|instructions?|questions?|wishes|objections?|intent|commands?))\\b`,
     ),
     rule(
       "override",
@@ -233,7 +237,7 @@ function makeRules(): readonly Rule[] {
       "override",
       true,
       "treat|consider|regard",
-      ` (?:any|all|every|each|the) (?:[a-z'-]{1,20} ){0,2}(?:instructions?|commands?|requests|directives?) ${seek(words(8), "as ")}${words(6)}(?:from the (?:user|system|developer|administrator)|authorized|authorised|trusted|binding|user instructions?|system instructions?)`,
+      ` (?:any|all|every|each|the) (?:[a-z'-]{1,20} ){0,2}(?:instructions?|commands?|requests|directives?) ${seek(words(8), "as ")}${words(6)}(?:from the (?:user|system|developer|administrator)|authorized|authorised|trusted|binding)`,
     ),
     rule(
       "override",
@@ -252,6 +256,27 @@ function makeRules(): readonly Rule[] {
       false,
       "obey|follow|execute",
       ` (?:whatever|any|all|every)(?: new| other)? (?:instructions?|commands?|directives?|orders)\\b`,
+    ),
+
+    rule(
+      "override",
+      true,
+      "not|don't|never|stop",
+      ` (?:follow|following|obey|obeying|listen to|comply with) the user(?:'s)? (?:[a-z'-]{1,20} ){0,1}(?:instructions?|requests?|commands?|orders)\\b`,
+      { evenDenied: true },
+    ),
+    rule(
+      "override",
+      true,
+      "previous|prior|earlier|above|original",
+      ` (?:system )?(?:instructions|directives|guidelines|prompts) (?:are|is|were|have been) (?:now |hereby )?(?:void|invalid|cancell?ed|obsolete|revoked|superseded|overridden|replaced|null)\\b`,
+    ),
+    // The same in other languages that are written in Latin letters.
+    rule(
+      "override",
+      true,
+      "ignore|ignorez|ignora|ignorar|ignoriere|ignorieren|olvida|oubliez|oublie|vergiss|esquece|dimentica",
+      ` (?:sie )?(?:toutes |tous |todas |todos |tutte |alle )?(?:les |las |los |as |os |le |deine )?(?:instructions|consignes|instrucciones|indicaciones|instru[cç][oõ]es|istruzioni|vorherigen|bisherigen|vorangegangenen|obigen) (?:pr[eé]c[eé]dentes|ant[eé]rieures|anteriores|previas|precedenti|anweisungen|anleitungen|instruktionen|befehle)`,
     ),
 
     // reveal
@@ -274,6 +299,13 @@ function makeRules(): readonly Rule[] {
       ` (?:[a-z'-]{1,20} ){0,10}(?:hidden|secret) (?:system )?(?:instructions|prompts?)\\b`,
     ),
 
+    rule(
+      "reveal",
+      true,
+      "repeat|print|output|return|copy|reveal|echo|recite",
+      ` (?:back )?(?:everything|all(?: of)?(?: the)? text|the text|the words|all words) above(?: this)?\\b`,
+    ),
+
     // concealment
     rule(
       "concealment",
@@ -293,7 +325,7 @@ function makeRules(): readonly Rule[] {
       "concealment",
       true,
       "not|don't|never|dont|mustn't|avoid",
-      ` (?:ever |to )?(?:mention|tell|telling|inform|informing|notify|notifying|alert|alerting|warn|warning) ${USER} (?:about|of|that|what) (?:any of |anything about |you )?(?:this|these|those|the (?:copy|transfer|upload|exfiltration|extra|additional|hidden)|are doing|have done|did|you (?:read|sent|did|have|are|accessed|copied))\\b`,
+      ` (?:ever |to )?(?:mention|tell|telling|inform|informing|notify|notifying|alert|alerting|warn|warning) ${USER} (?:about|of|that|what) (?:any of |anything about |you )?(?:this|these|those|the (?:copy|transfer|upload|exfiltration|extra|additional|hidden)|are doing|have done|did|you (?:read|sent|did|accessed|copied|called|used|ran|invoked))\\b`,
       { evenDenied: true },
     ),
     rule(
@@ -314,13 +346,13 @@ function makeRules(): readonly Rule[] {
       "concealment",
       true,
       "without",
-      ` (?:ever )?(?:telling|informing|mentioning (?:it|this|that) to|revealing (?:it|this|that) to|disclosing (?:it|this|that) to|letting) (?:${USER}|them|anyone|anybody|the victim|the owner)\\b`,
+      ` (?:ever )?(?:telling|informing|mentioning (?:it|this|that) to|revealing (?:it|this|that) to|disclosing (?:it|this|that) to|letting) (?:${USER}|them|anyone|anybody|the victim|the owner)\\b(?!'s)`,
     ),
     rule(
       "concealment",
       true,
       "without",
-      ` (?:${USER}'?s?'? )(?:knowledge|knowing|noticing|awareness|being aware|realizing|realising|suspecting)\\b`,
+      ` (?:${USER}'?s?'? )(?:knowledge|knowing|noticing|awareness|being aware|realizing|realising|suspecting)\\b(?! (?:of|about|in|that|base))`,
     ),
     rule(
       "concealment",
@@ -348,6 +380,14 @@ function makeRules(): readonly Rule[] {
       { evenDenied: true },
     ),
 
+    rule(
+      "concealment",
+      true,
+      "make|ensure",
+      `(?: sure)?(?: that)? ${USER} (?:does not|doesn't|do not|don't|never|cannot|can't|won't) (?:see|notice|notices|sees|know|knows|find out|learn|learns) (?:about |of )?(?:this|these|it|any of (?:this|it))\\b(?! (?:[a-z]{1,20} )?(?:tool|value|id|field|warning|error|message))`,
+      { evenDenied: true },
+    ),
+
     // role
     rule(
       "role",
@@ -367,7 +407,31 @@ function makeRules(): readonly Rule[] {
       "exfiltrate",
       true,
       SEND,
-      ` ${seek(words(4), `${OWNED} `)}${seek(parts(6), PRIVATE_DATA)} ${seek(parts(8), `(?:to|at|via|through) ${ELSEWHERE}`)}`,
+      ` ${seek(words(4), `${OWNED} `)}${seek(parts(5), SECRET_DATA)} ${seek(parts(8), `(?:to|at|via|through) ${ELSEWHERE}`)}`,
+    ),
+    rule(
+      "exfiltrate",
+      true,
+      SEND,
+      ` (?:a copy of )?(?:every|all|each)(?: of)?(?: the)? (?:[a-z]{1,20} ){0,2}(?:messages?|conversations?|prompts?|chats?|emails?) (?:of |from |that |which )?(?:the )?users? ${seek(parts(5), `(?:to|at|via|through) ${ELSEWHERE}`)}`,
+    ),
+    rule(
+      "exfiltrate",
+      true,
+      SEND,
+      ` (?:all|every|each|the (?:whole|entire|full|complete)) (?:[a-z]{1,20} ){0,1}(?:chat|conversation|user) (?:messages?|history|transcript) ${seek(parts(2), `to ["'\`(<]?(?:https?:\\/\\/|(?:the )?attacker)`)}`,
+    ),
+    rule(
+      "exfiltrate",
+      true,
+      "read|fetch|collect|gather|get|take|extract|find|grab|steal|harvest|retrieve",
+      ` ${seek(words(4), `${OWNED} `)}${seek(parts(4), SECRET_DATA)} ${seek(parts(6), `(?:and|then) (?:then )?${HAND_OVER} (?:it|them|these|those|that|the (?:results?|contents?|data))`)} ${seek(parts(3), `(?:to|at|via|through) ${ELSEWHERE}`)}`,
+    ),
+    rule(
+      "exfiltrate",
+      true,
+      "all|every|any|each",
+      ` (?:[a-z]{1,20} ){0,2}(?:emails?|messages?|payments?|transfers?|transactions?|funds) (?:must|should|shall|have to|has to|need to|will) (?:always |instead |now )?be (?:sent|forwarded|redirected|routed|rerouted|copied|bcc'?d|paid|made) (?:[a-z]{1,20} ){0,3}to ["'\`(<]?(?:[^\\s@]{1,60}@|https?:|the attacker|\\+?\\d)`,
     ),
     rule(
       "exfiltrate",
@@ -384,8 +448,8 @@ function makeRules(): readonly Rule[] {
     rule(
       "exfiltrate",
       true,
-      "append|include|embed|insert|put|add|pass|attach|place|write|copy|send|provide|encode|smuggle",
-      ` ${seek(parts(5), "(?:the contents? of |user's |all |any |every )")}(?:[^\\s]{1,20} ){0,2}(?:environment variables|env vars|\\.env\\b|private keys?|ssh[ -]keys?|${PRIVATE_FILE}) ${seek(parts(14), `(?:in|into|to|as|inside|within) (?:the|this|an?|your|its) ${words(3)}["'\`]?(?:[a-z_]{1,30}["'\`]? )?${RECEIVER}\\b`)}`,
+      "append|include|embed|insert|put|add|pass|attach|place|write|copy|send|provide|encode|smuggle|concatenate",
+      ` ${seek(parts(5), `(?:(?:user's|victim's) (?:[^\\s]{1,20} ){0,2}(?:environment variables|env vars|private keys?|ssh[ -]keys?|browsing history)|(?:contents? of (?:the |your |their )?|private key (?:from|in|at) )${PRIVATE_FILE})`)} ${seek(parts(14), `(?:in|into|to|as|inside|within) (?:the|this|an?|your|its) ${words(3)}["'\`]?(?:[a-z_]{1,30}["'\`]? )?${RECEIVER}\\b`)}`,
     ),
     rule(
       "exfiltrate",
@@ -396,8 +460,8 @@ function makeRules(): readonly Rule[] {
     rule(
       "exfiltrate",
       true,
-      "bcc|bcc'd|bcc'ing|forward|redirect|reroute|copy",
-      ` ${seek(parts(4), `(?:all|every|each)(?: of)?(?: the)?(?: user's)? ${words(2)}(?:emails?|messages?|payments?|transfers?|transactions?|invoices?) `)}${seek(parts(8), `(?:to|through|via) ${ELSEWHERE}`)}`,
+      "bcc",
+      ` [^\\s@]{1,60}@[^\\s@]{1,60} (?:on|in|to) (?:all|every|each|any)\\b`,
     ),
     rule("exfiltrate", true, "bcc|bcc'd|cc'd", ` (?:on|in|to) (?:all|every|each)\\b`),
 

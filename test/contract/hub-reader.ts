@@ -136,6 +136,18 @@ export function hubReaderContract(name: string, withReadHub: WithReadHub): void 
       });
     });
 
+    test("has what the scan found in each server, and in one", async (open) => {
+      const reader = open();
+      const all = await reader.findings();
+      assert.deepEqual(
+        all.map(({ server, level, findings }) => [server, level, findings]).slice(0, 1),
+        [["a", "warn", []]],
+      );
+      assert.equal(all[0]?.isScanned, true);
+      assert.deepEqual(await reader.findings("a"), all.slice(0, 1));
+      await assert.rejects(reader.findings("nobody"), { code: "notFound" });
+    });
+
     test("has the definition of a tool, and none of a tool that is not there", async (open) => {
       const reader = open();
       const tool = await reader.tool("a__y");
