@@ -351,12 +351,18 @@ export class ListingSync {
     return { ...EMPTY_LISTING, ...this.#listing, ...listed };
   }
 
-  /** Reviews the present listing, unless it changes meanwhile. */
+  /**
+   * Reviews the present listing, unless it changes meanwhile. The first listing is reviewed in any case: what is listed
+   * first is the baseline.
+   */
   #reviewPresent(isForced = false): Promise<void> {
     const listing = this.#listing;
     return this.#reviewNext({
       listing: () => listing,
-      isOver: () => listing !== this.#listing || this.#options.pin() === "off",
+      isOver: () => {
+        const isReplaced = listing !== this.#listing && this.#review !== undefined;
+        return isReplaced || this.#options.pin() === "off";
+      },
       isForced,
     });
   }
