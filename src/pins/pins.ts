@@ -13,7 +13,7 @@ import { EMPTY_LISTING, type ListedItem, type ServerListing } from "../catalog/l
 import { changeLines } from "../catalog/tool-diff.ts";
 import type { Sha256 } from "../catalog/names.ts";
 import type { ClientOrigin } from "../manifest/client-values.ts";
-import type { PinFileContent, PinnedDigests, PinnedKind } from "../manifest/pin-file.ts";
+import type { PinFileContent, PinnedKind } from "../manifest/pin-file.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import {
   type AcceptedDefinition,
@@ -165,17 +165,18 @@ export class Pins {
     try {
       const definitions = await this.#definitionsOf([...sources.values()], isOver);
       if (isOver()) return nothing("The connection has ended.");
-      const { pending } = await this.#compare(server, sources, definitions, isOver);
+      const result = await this.#compare(server, sources, definitions, isOver);
+      if ("fault" in result) return nothing(result.fault);
+      const { pending } = result;
       const byKey = new Map(pending.map((each) => [keyOf(each), each]));
       const parts = byKey.size === 0 ? all : split(listing, (key) => byKey.has(key));
       review = { listing, ...parts, pending: byKey, fault: undefined };
     } catch (thrown) {
-      const error = toHubError(thrown);
-      // Without an identity there is no baseline, and nobody has asked for more than to be warned of changes.
-      const isUncompared = error.code === "valueMissing" && pinLevelOf(server.spec) !== "block";
-      review = isUncompared
-        ? { listing, ...all, pending: new Map(), fault: undefined, isUncompared: true }
-        : nothing(error.message);
+      // Where nothing can be stored there is no baseline, and nobody has asked for more than to be warned of changes.
+      review =
+        pinLevelOf(server.spec) === "block"
+          ? nothing(toHubError(thrown).message)
+          : { listing, ...all, pending: new Map(), fault: undefined, isUncompared: true };
     }
     return review;
   }
@@ -205,16 +206,18 @@ export class Pins {
     sources: ReadonlyMap<string, DefinitionSource>,
     definitions: readonly Definition[],
     isOver: () => boolean,
-  ): Promise<ReviewResult> {
+  ): Promise<ReviewResult | { readonly fault: string }> {
+    const { pinFile } = this;
+    if (pinFile !== undefined && "unusable" in pinFile) return { fault: pinFile.unusable };
     const key = await this.#keyOf({ spec, origin });
     const store = await this.store;
     const read = await store.digests(key);
-    if (read === "damaged") throw damagedBaseline(spec.name);
+    if (read === "damaged") return { fault: damagedBaseline(spec.name).message };
     let suspicious: ReadonlySet<DefinitionSource> = new Set();
     const compare = (accepted: AcceptedDigests | undefined): ReviewResult =>
       reviewDefinitions(definitions, {
         accepted,
-        pinned: this.#pinnedOf(spec.name),
+        pinned: pinFile?.servers.get(spec.name),
         acceptsNew: pinLevelOf(spec) !== "block",
         hasHardFinding: (definition) => {
           const source = sources.get(keyOf(definition));
@@ -251,7 +254,7 @@ export class Pins {
       return withAccepted(before, more, () => false);
     });
     const now = await store.digests(key);
-    if (typeof now === "string") throw damagedBaseline(spec.name);
+    if (typeof now === "string") return { fault: damagedBaseline(spec.name).message };
     return compare(now);
   }
 
@@ -267,13 +270,6 @@ export class Pins {
       const text = `What was accepted of server "${spec.name}" cannot be looked up: ${toHubError(error).message}`;
       throw new HubError("storeBroken", text, { server: spec.name });
     });
-  }
-
-  /** What the pin file has for a server. @throws {HubError} storeBroken if there is a pin file that cannot be used */
-  #pinnedOf(server: string): PinnedDigests | undefined {
-    if (this.pinFile === undefined) return undefined;
-    if ("servers" in this.pinFile) return this.pinFile.servers.get(server);
-    throw new HubError("storeBroken", this.pinFile.unusable, { server });
   }
 
   /**

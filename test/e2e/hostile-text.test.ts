@@ -74,6 +74,8 @@ const LINES: Readonly<Record<string, readonly string[]>> = {
   events: ["events"],
   alerts: ["alerts"],
   approvals: ["approvals", "approvals --remembered"],
+  pins: ["pins", "pins --json"],
+  scan: ["scan", "scan --json"],
   check: ["check", "check --json", "check --config bad.toml", "check --config broken.toml"],
   doctor: ["doctor --connect"],
   demo: [],
