@@ -183,18 +183,22 @@ export class ScannedServers {
   async #scanAll(): Promise<void> {
     try {
       await turnOfLoop();
+      let passes = 0;
       while (this.#isStale && !this.#isClosed) {
         this.#isStale = false;
-        const sources = this.#options.pool.specs
-          .filter((spec) => scanLevelOf(spec) !== "off")
-          .flatMap(({ name }) => this.#entriesOf(name));
-        await this.#scanner.examineAll(
-          sources,
-          // Half of the calls or more must meet no turn; who waits for the result wants it soon.
-          () => (this.#waiters.length > 0 ? turnOfLoop() : rest()),
-          () => this.#isClosed,
-        );
-        if (!this.#isClosed) this.#report();
+        // Half of the calls or more must meet no turn; who waits for the result wants it soon.
+        const pause = (): Promise<void> => (this.#waiters.length > 0 ? turnOfLoop() : rest());
+        const suspects = new Map<string, readonly ScannedEntry[]>();
+        for (const spec of this.#options.pool.specs) {
+          const entries = scanLevelOf(spec) === "off" ? undefined : this.#entriesOf(spec.name);
+          if (entries === undefined) continue;
+          const found = await this.#scanner.examineAll(entries, pause, () => this.#isClosed);
+          suspects.set(spec.name, found);
+        }
+        // What has changed meanwhile is scanned first, unless something changes all the time.
+        if (this.#isStale && ++passes < MAX_PASSES) continue;
+        passes = 0;
+        if (!this.#isClosed) this.#report(suspects);
       }
     } finally {
       this.#isScanning = false;
@@ -280,23 +284,25 @@ export class ScannedServers {
     };
   }
 
-  /** Notes what was found, and raises or clears the alert of each server. */
-  #report(): void {
+  /**
+   * Notes what was found, and raises or clears the alert of each server.
+   * @param suspects the entries of each server that may have findings
+   */
+  #report(suspects: ReadonlyMap<string, readonly ScannedEntry[]>): void {
     const { pool, alerts } = this.#options;
     for (const name of this.#found.keys())
       if (!pool.specs.some((it) => it.name === name)) this.#found.delete(name);
     for (const spec of pool.specs) {
       const { name: server } = spec;
-      const entries = scanLevelOf(spec) === "off" ? [] : this.#entriesOf(server);
       const isListed = pool.connectionsOf(server).some(({ known }) => known !== undefined);
-      if (entries.length === 0 && !isListed) {
+      if (!isListed) {
         this.#found.delete(server);
         alerts.clear(server, ["suspiciousText"]);
         continue;
       }
       const context = this.#contextOf(server);
       const found = new Map<string, EntryFinding>();
-      for (const source of entries) {
+      for (const source of suspects.get(server) ?? []) {
         for (const finding of this.#scanner.scan(source, context)) {
           const { kind, name } = source;
           if (isIgnored(spec, name, finding.check)) continue;
@@ -308,9 +314,9 @@ export class ScannedServers {
       const sorted = [...found.values()].sort((a, b) => Number(b.hard) - Number(a.hard));
       this.#found.set(server, sorted.slice(0, MAX_FINDINGS));
       // What a person has accepted needs no alert; what is still to be compared gets none before that.
-      const wanted = this.#alertedOf(spec);
+      const wanted = sorted[0]?.hard === true ? this.#alertedOf(spec) : undefined;
       const hard = sorted.filter(
-        (finding) => finding.hard && wanted.has(JSON.stringify([finding.kind, finding.name])),
+        ({ hard: isHard, kind, name }) => isHard && wanted?.has(JSON.stringify([kind, name])),
       );
       if (hard.length === 0) alerts.clear(server, ["suspiciousText"]);
       else alerts.raise({ kind: "suspiciousText", server, text: alertText(spec, hard) });
@@ -325,6 +331,8 @@ function turnOfLoop(): Promise<void> {
   });
 }
 
+/** Number of times that everything is scanned before what was found is told although it has changed again. */
+const MAX_PASSES = 4;
 /** The time between turns, in ms. */
 const REST = 12;
 

@@ -51,26 +51,30 @@ export class Scanner {
    * Scans entries in turns of about `TURN` ms, between which other work goes on.
    * @param pause waits for a later turn of the event loop
    * @param isOver whether nobody wants the results any more
+   * @returns the entries that may have findings, which also depends on the tools of other servers
    */
-  async examineAll(
-    sources: Iterable<ScannedSource>,
+  async examineAll<Source extends ScannedSource>(
+    sources: readonly Source[],
     pause: () => Promise<void>,
     isOver: () => boolean,
-  ): Promise<void> {
+  ): Promise<readonly Source[]> {
+    const suspects: Source[] = [];
     let start = performance.now();
     for (const source of sources) {
-      const known = this.#knownOf(source);
-      const steps = known === undefined ? examineInSteps(valueOf(source)) : undefined;
-      for (let isDone = steps === undefined; !isDone;) {
+      let scanned = this.#knownOf(source);
+      const steps = scanned === undefined ? examineInSteps(valueOf(source)) : undefined;
+      do {
         const step = steps?.next();
-        isDone = step?.done === true;
-        if (step?.done === true) this.#keep(source, step.value);
-        if (performance.now() - start < TURN) continue;
-        await pause();
-        if (isOver()) return;
-        start = performance.now();
-      }
+        if (step?.done === true) scanned = this.#keep(source, step.value);
+        if (performance.now() - start >= TURN) {
+          await pause();
+          if (isOver()) return suspects;
+          start = performance.now();
+        }
+      } while (scanned === undefined);
+      if (scanned.findings.length > 0 || scanned.directed.size > 0) suspects.push(source);
     }
+    return suspects;
   }
 
   #keyOf({ bytes, isText }: ScannedSource): string {
