@@ -66,7 +66,7 @@ describe("in a hub, the audit log", () => {
       notify(files.newestPeer, "notifications/tools/list_changed");
       await found;
     });
-    const [found] = lines.filter((line) => "suspiciousText" in line);
+    const found = lines.find((line) => "suspiciousText" in line);
     assert.deepEqual(
       [found?.["server"], (found?.["suspiciousText"] as { found?: boolean } | undefined)?.found],
       ["files", true],
