@@ -21,13 +21,16 @@ interface CatalogTimes {
   readonly find: number;
 }
 
-/** Sources of a catalog: `servers` servers with `tools` tools each, as if they had just been listed. */
-export function sourcesOf(servers: number, tools: number): CatalogSource[] {
+/**
+ * Sources of a catalog: `servers` servers with `tools` tools each, as if they had just been listed. `more`: the end of
+ * each tool's description.
+ */
+export function sourcesOf(servers: number, tools: number, more = ""): CatalogSource[] {
   const limits = { timeout: 60_000, maxTimeout: 900_000 };
   return Array.from({ length: servers }, (_, at) => ({
     server: `server${at}`,
     rules: { tools: rulesOf(at), prompts: rulesOf(at) },
-    listing: { ...EMPTY_LISTING, tools: readListing(listingOf(tools)) },
+    listing: { ...EMPTY_LISTING, tools: readListing(listingOf(tools, more)) },
     limits: () => limits,
   }));
 }
@@ -37,9 +40,9 @@ function rulesOf(at: number): ExposureRules {
 }
 
 /** The result of `tools/list` of a server with `tools` tools. */
-function listingOf(tools: number): Uint8Array {
+function listingOf(tools: number, more = ""): Uint8Array {
   const inputSchema = { type: "object", properties: { path: { type: "string" } } };
-  const description = "Reads a file and returns it as text.";
+  const description = `Reads a file and returns it as text.${more}`;
   const names = Array.from({ length: tools }, (_, at) => `tool_${at}`);
   return utf8(JSON.stringify({ tools: names.map((name) => ({ name, description, inputSchema })) }));
 }

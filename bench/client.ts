@@ -9,6 +9,7 @@ import type { timeCatalogs } from "./catalogs.ts";
 import type { timeLimits } from "./limits.ts";
 import type { timeTraces } from "./telemetry-traces.ts";
 import type { timeMetrics } from "./telemetry-metrics.ts";
+import type { timeReviews } from "./pins.ts";
 import { contest } from "./contest.ts";
 import type { floodNeighbours } from "./flood-neighbours.ts";
 import { Flight } from "./flight.ts";
@@ -39,6 +40,7 @@ export interface Jobs {
   limits: typeof timeLimits;
   traces: typeof timeTraces;
   metrics: typeof timeMetrics;
+  reviews: typeof timeReviews;
   program: typeof measureProgram;
   programs: typeof measurePrograms;
   manyServers: typeof manyServers;
@@ -187,6 +189,7 @@ if (import.meta.main) {
       limits: async (it) => (await import("./limits.ts")).timeLimits(it),
       traces: async (it) => (await import("./telemetry-traces.ts")).timeTraces(it),
       metrics: async (it) => (await import("./telemetry-metrics.ts")).timeMetrics(it),
+      reviews: async (it) => (await import("./pins.ts")).timeReviews(it),
       floodNeighbours: async (it) => (await import("./flood-neighbours.ts")).floodNeighbours(it),
       program: async (it) => (await import("./against/measure.ts")).measureProgram(it),
       programs: async (it) => (await import("./against/measure.ts")).measurePrograms(it),

@@ -40,6 +40,8 @@ export const GOALS: readonly (readonly [
   ["limits of all kinds: what they add to a call", "limits", "µs a call", "≤ 0.3 µs"],
   ["traces of all calls: what they add to a call", "telemetry-traces", "µs a call", "≤ 25 µs"],
   ["metrics: what they add to a call", "telemetry-metrics", "µs a call", "≤ 0.5 µs"],
+  ["10,000 tools compared with what was accepted", "pins", "again ms", "≤ 1000 ms"],
+  ["a call where pins block, before it is sent", "pins", "look-up ns", "≤ 500"],
   ["20 servers that sleep 500 ms, all listed", "slow", "ready ms", "≤ 1200 ms"],
   ["a call with many servers, to one", "broad", "call:one", "≤ 1.2 ×"],
   ["a byte of the list of many servers, to one", "broad", "list byte:one", "≤ 1 ×"],

@@ -125,6 +125,7 @@ export const SCENARIOS: readonly Scenario[] = [
   scenario("limits", "what limits of all kinds add to a call, in one process", measureLimits),
   scenario("telemetry-traces", "what spans add to a call, in one process", measureTraces),
   scenario("telemetry-metrics", "what metrics add to a call, in one process", measureMetrics),
+  scenario("pins", "listings compared with what was accepted, in one process", measurePins),
   long(
     "servers",
     "one hub with many stdio servers of 10 tools each, 64 calls in flight",
@@ -321,6 +322,22 @@ async function measureTraces(): Promise<Table> {
 async function measureMetrics(): Promise<Table> {
   const times = await runJob("metrics", { rounds: 15 });
   return { "both durations": { "µs a call": median([...times]) } };
+}
+
+async function measurePins(_stage: Stage, { rounds }: Plan): Promise<Table> {
+  const table: Record<string, Record<string, number>> = {};
+  for (const tools of [100, 1000, 10_000]) {
+    const all: Awaited<ReturnType<typeof runJob<"reviews">>>[] = [];
+    for (let round = 0; round < rounds; round++) all.push(await runJob("reviews", { tools }));
+    table[`${tools} tools`] = {
+      "first ms": median(all.map(({ first }) => first)),
+      "again ms": median(all.map(({ again }) => again)),
+      "all changed ms": median(all.map(({ changed }) => changed)),
+      "longest turn ms": median(all.map(({ longestTurn }) => longestTurn)),
+      "look-up ns": median(all.map(({ lookUp }) => lookUp)),
+    };
+  }
+  return table;
 }
 
 /** The numbers of servers behind one hub, and of tools of each. */

@@ -35,6 +35,7 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     limits: "how many calls are let through: rates, quotas, places and the queue",
     telemetry: "traces and metrics: what is counted, and the formats in which it is read",
   },
+  { pins: "which definitions of servers are accepted, and what happens with the others" },
   {
     upstream: "connections to servers: pool, state, sessions, listings",
     plugin: "the API for plugins, and what loads and runs them",

@@ -296,7 +296,7 @@ export class Approvals {
       const store = await this.#openStore();
       const hints = await Promise.all(
         added.map(async ({ spec, origin, listing }): Promise<readonly ServerHints[]> => {
-          const identity = await this.#identityOf({ spec, origin });
+          const identity = await this.identityOf({ spec, origin });
           if (identity === undefined) return [];
           const serverKey = await store.keyOf([identity]);
           return [{ serverKey, server: spec.name, tools: this.#hintsOf(listing) }];
@@ -345,7 +345,7 @@ export class Approvals {
     server: ApprovedServer,
   ): Promise<Pick<ApprovalSubject, "definition" | "key">> {
     const definition = await sha256Hex(Buffer.from(definitionOf(own)));
-    const identity = await this.#identityOf(server);
+    const identity = await this.identityOf(server);
     if (identity === undefined) return { definition, key: undefined };
     const store = await this.#openStore();
     const key = await store.keyOf([identity, own.key, definition]).catch((error: unknown) => {
@@ -399,7 +399,7 @@ export class Approvals {
     this.#pending.set(id, open);
     this.#unsubscribe ??= this.#options.bus.subscribe(() => {
       for (const each of this.#pending.values()) each.recheck();
-    }, ["state", "server", "manifest", "catalog"]);
+    }, ["state", "server", "manifest", "catalog", "pins"]);
     this.#options.bus.emit({ kind: "approval", change: "asked", ...prompt });
     return open;
   }
@@ -560,7 +560,7 @@ export class Approvals {
     server: ApprovedServer,
     hints: ReadonlyMap<string, boolean>,
   ): Promise<ReadonlySet<string> | undefined> {
-    const identity = await this.#identityOf(server);
+    const identity = await this.identityOf(server);
     if (identity === undefined) return undefined;
     const store = await this.#openStore();
     return store.recordFirstHints(await store.keyOf([identity]), server.spec.name, hints);
@@ -576,8 +576,8 @@ export class Approvals {
     return hints;
   }
 
-  /** The server's identity as text; undefined if a value that it needs is not available now. */
-  #identityOf({ spec, origin }: ApprovedServer): Promise<string | undefined> {
+  /** The server's identity as text; undefined if a value that it needs is not available now. Never rejects. */
+  identityOf({ spec, origin }: ApprovedServer): Promise<string | undefined> {
     if (spec.kind === "plugin")
       return Promise.resolve(JSON.stringify(["plugin", spec.plugin, spec.name]));
     const identities =

@@ -1,5 +1,5 @@
-import { lstat, rename, stat } from "node:fs/promises";
-import { join } from "node:path";
+import { lstat, rename, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { textOf, utf8 } from "../base/bytes.ts";
 import { readPrivate, replacePrivate } from "../base/private-files.ts";
 import { withFileLock, writeErrorOf } from "../process/file-lock.ts";
@@ -19,29 +19,75 @@ export function diskApprovals(folder: string): RememberedApprovals {
 
 class DiskStorage implements ApprovalStorage {
   readonly #folder: string;
-  readonly #path: string;
+  readonly #file: SharedFile;
   /** Cache: the text of the file, and the version of the file that it was read from. */
   #read: { readonly version: string; readonly text: string | undefined } | undefined;
 
   constructor(folder: string) {
     this.#folder = folder;
-    this.#path = join(folder, "approvals.json");
+    this.#file = new SharedFile(join(folder, "approvals.json"), MAX_STORED);
   }
 
   async read(): Promise<string | undefined> {
-    const version = await this.#version();
-    if (this.#read?.version !== version) this.#read = { version, text: await this.#load() };
+    const version = await this.#file.version();
+    if (this.#read?.version !== version) this.#read = { version, text: await this.#file.read() };
     return this.#read.text;
   }
 
   async setAside(damaged: string, text: string): Promise<string | undefined> {
+    const kept = await this.#file.setAside(damaged, text);
+    if (kept !== undefined) this.#read = undefined;
+    return kept;
+  }
+
+  async update(change: (text: string | undefined) => string): Promise<void> {
+    await this.#file.update(change);
+    this.#read = undefined;
+  }
+
+  hmac(): Promise<Hmac> {
+    return obtainHmac(this.#folder);
+  }
+}
+
+/** A private text file that processes of this user share. Each change replaces it, while others are locked out. */
+export class SharedFile {
+  readonly path: string;
+  readonly #max: number;
+
+  /** @param max the maximum size that is read, in bytes; a larger file counts as damaged */
+  constructor(path: string, max: number) {
+    this.path = path;
+    this.#max = max;
+  }
+
+  /** @returns undefined if there is no file; "" if it cannot be read */
+  async read(): Promise<string | undefined> {
+    const bytes = await readPrivate(this.path, this.#max);
+    if (bytes !== undefined) return textOf(bytes);
+    // Something that is there and cannot be read counts as damaged, as an empty file does.
+    return lstat(this.path).then(
+      () => "",
+      () => undefined,
+    );
+  }
+
+  /** Identifies the version of the file by its inode, time and size: each update replaces the file by a new one. */
+  async version(): Promise<string> {
+    return stat(this.path, { bigint: true }).then(
+      ({ ino, mtimeNs, size }) => `${ino} ${mtimeNs} ${size}`,
+      () => "",
+    );
+  }
+
+  /** See `ApprovalStorage.setAside`. */
+  async setAside(damaged: string, text: string): Promise<string | undefined> {
     try {
-      return await withFileLock(`${this.#path}.lock`, NEVER, async () => {
-        if ((await this.#load()) !== damaged) return undefined;
-        const kept = `${this.#path}.damaged-${Date.now()}`;
-        await rename(this.#path, kept);
-        await replacePrivate(this.#path, utf8(text));
-        this.#read = undefined;
+      return await withFileLock(`${this.path}.lock`, NEVER, async () => {
+        if ((await this.read()) !== damaged) return undefined;
+        const kept = `${this.path}.damaged-${Date.now()}`;
+        await rename(this.path, kept);
+        await replacePrivate(this.path, utf8(text));
         return kept;
       });
     } catch {
@@ -49,34 +95,27 @@ class DiskStorage implements ApprovalStorage {
     }
   }
 
+  /** Replaces the text. @throws {HubError} storeBroken or storeBusy; what `change` throws */
   async update(change: (text: string | undefined) => string): Promise<void> {
-    await withFileLock(`${this.#path}.lock`, NEVER, async () => {
-      await replacePrivate(this.#path, utf8(change(await this.#load()))).catch((error: unknown) => {
-        throw writeErrorOf(this.#folder, error);
+    await withFileLock(`${this.path}.lock`, NEVER, async () => {
+      const text = change(await this.read());
+      await replacePrivate(this.path, utf8(text)).catch((error: unknown) => {
+        throw writeErrorOf(dirname(this.path), error);
       });
-      this.#read = undefined;
     });
   }
 
-  hmac(): Promise<Hmac> {
-    return obtainHmac(this.#folder);
-  }
-
-  async #load(): Promise<string | undefined> {
-    const bytes = await readPrivate(this.#path, MAX_STORED);
-    if (bytes !== undefined) return textOf(bytes);
-    // Something that is there and cannot be read counts as damaged, as an empty file does.
-    return lstat(this.#path).then(
-      () => "",
-      () => undefined,
-    );
-  }
-
-  /** Identifies the version of the file by its inode, time and size: each update replaces the file by a new one. */
-  async #version(): Promise<string> {
-    return stat(this.#path, { bigint: true }).then(
-      ({ ino, mtimeNs, size }) => `${ino} ${mtimeNs} ${size}`,
-      () => "",
-    );
+  /** Removes the file. @returns whether there was one. @throws {HubError} storeBroken or storeBusy */
+  async remove(): Promise<boolean> {
+    return withFileLock(`${this.path}.lock`, NEVER, async () => {
+      const isThere = await lstat(this.path).then(
+        () => true,
+        () => false,
+      );
+      await rm(this.path, { force: true, recursive: true }).catch((error: unknown) => {
+        throw writeErrorOf(dirname(this.path), error);
+      });
+      return isThere;
+    });
   }
 }

@@ -26,7 +26,8 @@ import { reasonIn } from "./quote.ts";
  * `data.retryAfterMs` says when it may be tried again. It shares its `rpc` with `notApproved`.
  * `limitReached`: the code that clients get for any limit of a run or a session; `notIdentified`: the client cannot be
  * told apart from others, and asks for something that belongs to a single client. `notInMode`: the client's mode hides
- * the requested item. `notTrusted`: a file or an agent may be used only after the user has trusted it.
+ * the requested item. `notAccepted`: the requested tool or prompt is not what
+ * was accepted of its server (pins). `notTrusted`: a file or an agent may be used only after the user has trusted it.
  * `outputFailed`: stdout cannot be written, for example because the disk is full. `digestMismatch`: the bytes that a registry sent do not have the expected digest. `notFound`: a
  * request to a running hub names something that is not there; `conflict`: the request comes too late.
  */
@@ -39,6 +40,7 @@ const ERROR_PROPERTIES = {
   unknownPrompt: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownResource: { rpc: -32002, exit: 2, retryable: false, kind: "misuse" },
   notReadOnly: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
+  notAccepted: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   notInMode: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   invalidEnvelope: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   headerMismatch: { rpc: -32020, exit: 2, retryable: false, kind: "misuse" },

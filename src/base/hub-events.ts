@@ -18,8 +18,8 @@ export type StateName =
 export type CancelledBy = "client" | "deadline" | "disconnect" | "shutdown" | "operator";
 
 /**
- * A condition that the user should know of while it lasts. `toolsChanged`: a tool's description differs from the one
- * that was first seen; `nameMoved`: a tool name that clients see leads to another tool than before.
+ * A condition that the user should know of while it lasts. `toolsChanged`: a tool, a prompt or the instructions
+ * of a server are not what was accepted (pins); `nameMoved`: a tool name that clients see leads to another tool than before.
  */
 export type AlertKind =
   /** The server's table in the manifest is invalid: the server is not started, or keeps its previous settings. */
@@ -88,6 +88,8 @@ export type HubEvent =
       altered: readonly string[];
     }
   | { kind: "alert"; raised: boolean; alert: Alert }
+  /** What a server lists and what was accepted of it differ in another way. `pending`: how many definitions differ. */
+  | { kind: "pins"; server: string; pending: number }
   | ApprovalEvent
   | ClientEvent
   /**
@@ -322,6 +324,7 @@ export const OTHER_KINDS = [
   "log",
   "catalog",
   "alert",
+  "pins",
   "approval",
   "client",
   "manifest",

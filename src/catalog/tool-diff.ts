@@ -1,4 +1,3 @@
-import { Buffer } from "node:buffer";
 import { textOf } from "../base/bytes.ts";
 import { escapeInvisible, headOf, isInsidePair, tailOf } from "../base/quote.ts";
 import type { ListedItem } from "./listing.ts";
@@ -73,54 +72,71 @@ export const TOOL_PARTS = [
 ] as const;
 export type ToolPart = (typeof TOOL_PARTS)[number];
 
-/** A change of a tool's description, schema or annotations. */
-export interface ToolDiff {
-  readonly name: string;
-  /** The changed parts, in the order of TOOL_PARTS; at least one. */
-  readonly parts: readonly ToolPart[];
-  /** The change for people: a few lines, at most 600 characters, invisible characters escaped. */
-  readonly text: string;
-}
-
-const MAX_TEXT = 600;
-/**
- * Maximum lengths of one path and of one value, in characters: so short that even the longest single change fits into
- * the text, together with its labels.
- */
-const MAX_PATH = 80;
-const MAX_VALUE = 140;
-/** Characters reserved for the line that counts the omitted changes. */
-const RESERVED_TEXT = 40;
-
-/** The difference between two versions of a tool; undefined if both mean the same, whatever their JSON formatting. */
-export function diffTools(before: ListedItem, after: ListedItem): ToolDiff | undefined {
-  if (Buffer.compare(before.bytes, after.bytes) === 0) return undefined;
-  const [previous, current] = [partsOf(before), partsOf(after)];
-  const changes = new ChangeText();
-  const parts = TOOL_PARTS.filter((part) => {
-    const countBefore = changes.count;
-    diffValues(previous.get(part), current.get(part), part, changes);
-    return changes.count > countBefore;
-  });
-  return parts.length === 0 ? undefined : { name: after.key, parts, text: changes.text };
-}
-
-/** The diff between a tool and its earlier version, if only the names of the changed parts are known. */
-export function diffFromFingerprints(after: ListedItem, parts: readonly ToolPart[]): ToolDiff {
-  const changes = new ChangeText(`Removed and added again with another ${parts.join(", ")}.`);
-  const current = partsOf(after);
-  for (const part of parts) {
-    if (current.has(part)) changes.add(part, undefined, current.get(part));
-  }
-  return { name: after.key, parts, text: changes.text };
-}
-
 /**
  * The compared parts that a tool has, as canonical text: two versions of a part have equal texts exactly if they mean
  * the same.
  */
 export function toolPartTexts(item: ListedItem): ReadonlyMap<ToolPart, string> {
   return new Map([...partsOf(item)].map(([part, value]) => [part, canonicalJson(value)]));
+}
+
+/** A changed value inside of a definition; both texts have their invisible characters escaped. */
+export interface ValueChange {
+  /** The path of the value, such as `inputSchema.properties.path.description`. */
+  readonly path: string;
+  /** Undefined: there was no such value. */
+  readonly before: string | undefined;
+  /** Undefined: there is no such value now. */
+  readonly after: string | undefined;
+}
+
+/** Maximum length of a path in a `ValueChange`, and by default of a value, in UTF-16 units. */
+const MAX_PATH = 200;
+const MAX_VALUE = 2000;
+
+/**
+ * The changes between two JSON values. Long texts are cut to what differs, with some of the text around it.
+ * @param path the path of the values
+ * @param max the maximum number of changes that are returned
+ * @param width the maximum length of a value
+ * @returns the first changes, and the number of those that are left out
+ */
+export function valueChangesOf(
+  before: unknown,
+  after: unknown,
+  path: string,
+  max: number,
+  width: number = MAX_VALUE,
+): { readonly changes: readonly ValueChange[]; readonly omitted: number } {
+  const changes: ValueChange[] = [];
+  let count = 0;
+  diffValues(before, after, path, {
+    add: (at, previous, current) => {
+      if (++count > max) return;
+      const shownPath = excerpt(at, MAX_PATH);
+      const [left, right] = [previous, current].map((value) =>
+        value === undefined ? undefined : valueText(value),
+      );
+      const [shownBefore, shownAfter] =
+        left !== undefined && right !== undefined
+          ? excerptPair(left, right, width)
+          : [left, right].map((text) => text && excerpt(text, width));
+      changes.push({ path: shownPath, before: shownBefore, after: shownAfter });
+    },
+  });
+  return { changes, omitted: count - changes.length };
+}
+
+/**
+ * The lines that show a change: `- ` the old value, `+ ` the new one. They start with the path of the value, unless it is
+ * the text that people expect.
+ */
+export function changeLines({ path, before, after }: ValueChange): readonly string[] {
+  const label = path === "description" || path === "instructions" ? "" : `${path}: `;
+  return [
+    ...(before === undefined ? [] : [`- ${label}${before}`]),
+    ...(after === undefined ? [] : [`+ ${label}${after}`]),
+  ];
 }
 
 /** The parsed parts that are present. Their depth is at most `MAX_ENTRY_DEPTH`, so recursion is safe. */
@@ -140,7 +156,7 @@ function membersOf(value: unknown): ReadonlyMap<string, unknown> | undefined {
 }
 
 /** Compact JSON in which the members of objects are sorted by key. */
-function canonicalJson(value: unknown): string {
+export function canonicalJson(value: unknown): string {
   return JSON.stringify(value, (_key, inner: unknown) =>
     typeof inner === "object" && inner !== null && !Array.isArray(inner)
       ? Object.fromEntries(Object.entries(inner).sort(compareKeys))
@@ -153,7 +169,12 @@ function compareKeys([a]: readonly [string, unknown], [b]: readonly [string, unk
 }
 
 /** Records the changes between two JSON values; undefined stands for a missing value. */
-function diffValues(before: unknown, after: unknown, path: string, changes: ChangeText): void {
+function diffValues(
+  before: unknown,
+  after: unknown,
+  path: string,
+  changes: { add(path: string, before: unknown, after: unknown): void },
+): void {
   const [previous, current] = [membersOf(before), membersOf(after)];
   const isArray = Array.isArray(after);
   if (previous === undefined || current === undefined || Array.isArray(before) !== isArray) {
@@ -165,48 +186,6 @@ function diffValues(before: unknown, after: unknown, path: string, changes: Chan
     const inner = isArray ? `${path}[${key}]` : `${path}.${key}`;
     diffValues(previous.get(key), current.get(key), inner, changes);
   }
-}
-
-/** Counts changes and formats the first ones as lines: `- ` the old value, `+ ` the new value. */
-class ChangeText {
-  #count = 0;
-  #omitted = 0;
-  #text: string;
-
-  constructor(headline = "") {
-    this.#text = headline;
-  }
-
-  get count(): number {
-    return this.#count;
-  }
-
-  get text(): string {
-    return this.#omitted === 0 ? this.#text : `${this.#text}\n… and ${this.#omitted} more`;
-  }
-
-  add(path: string, before: unknown, after: unknown): void {
-    this.#count++;
-    // Once a change does not fit, later ones are not shown even if they would fit, so that the omitted changes are
-    // always the last ones.
-    if (this.#omitted === 0) {
-      const text = [this.#text, ...linesOf(path, before, after)].filter(Boolean).join("\n");
-      if (text.length <= MAX_TEXT - RESERVED_TEXT) {
-        this.#text = text;
-        return;
-      }
-    }
-    this.#omitted++;
-  }
-}
-
-/** The lines that show one change. They start with the path of the value, unless the value is the description. */
-function linesOf(path: string, before: unknown, after: unknown): string[] {
-  const label = path === "description" ? "" : `${excerpt(path, MAX_PATH)}: `;
-  if (before === undefined) return [`+ ${label}${excerpt(valueText(after), MAX_VALUE)}`];
-  if (after === undefined) return [`- ${label}${excerpt(valueText(before), MAX_VALUE)}`];
-  const [left, right] = excerptPair(valueText(before), valueText(after), MAX_VALUE);
-  return [`- ${label}${left}`, `+ ${label}${right}`];
 }
 
 /** A string without its quotes, any other value as JSON. */

@@ -29,6 +29,8 @@ export const AGENT_VERBS = ["list", "show", "add", "pull", "remove", "serve"] as
 
 export const CHAT_VERBS = ["list", "forget"] as const;
 
+/** The words with which `toolmux pins` begins. */
+export const PIN_VERBS = ["accept", "forget", "export"] as const;
 export const APPROVAL_VERBS = ["allow", "deny", "list", "forget", "accept"] as const;
 
 /** The verbs of `toolmux daemon`. */

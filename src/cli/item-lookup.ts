@@ -170,6 +170,8 @@ async function withItemHere<T>(
     if (server === undefined && !isTemplated) {
       const unavailable = unavailableError(await reader.servers());
       if (unavailable !== undefined) throw unavailable;
+      const withheld = hub.withheldError(kind, name);
+      if (withheld !== undefined) throw withheld;
       const { catalog } = await readSavedCatalog(loaded, context);
       const entries = catalog[kind].entries.map((one) => ({ name: one.name, own: one.remoteName }));
       throw unknownItemError(kind, name, entries);

@@ -39,6 +39,7 @@ import {
 } from "./documents.ts";
 import type { EventRing } from "./event-ring.ts";
 import { approvalHandlers, startWatch } from "./approvals-api.ts";
+import { pinHandlers } from "./pins-api.ts";
 import { agentHandlers, type HubAgents } from "./agents-api.ts";
 import type { Query, Route, RoutesBelow } from "./endpoints.ts";
 import { errorBody, notFound, readBodyFirst } from "./requests.ts";
@@ -119,7 +120,7 @@ const SETTLED_STATES: readonly StateName[] = [
 /** The endpoints that are answered here, and in no file of their own. */
 type HubRoute = Exclude<
   Route,
-  SetupRoute | RoutesBelow<"/approvals" | "/agents" | "/runs" | "/conversations">
+  SetupRoute | RoutesBelow<"/approvals" | "/pins" | "/agents" | "/runs" | "/conversations">
 >;
 
 /** The HTTP API of a running hub. Every answer is JSON; an error is `{error: {code, message}}`. */
@@ -137,6 +138,7 @@ export function makeControlApi(controlled: ControlledHub): Hono {
     ...setupHandlers(hub, controlled, requireServer),
     ...agentHandlers(controlled.agents),
     ...approvalHandlers(hub, requireServer),
+    ...pinHandlers(hub, requireServer),
   };
   addRoutes(
     app.basePath(API_PATH),

@@ -99,6 +99,8 @@ export interface ServerFacts {
   readonly shown: number;
   /** The size of the definitions of those tools, in tokens. */
   readonly tokens: number;
+  /** The number of its definitions that are not accepted. */
+  readonly pending: number;
   /** Statistics of the server's processes, by connection id. */
   readonly processes: ReadonlyMap<string, ProcessStats>;
   /** Advice for the user on the server's error, in full sentences. */
@@ -108,7 +110,7 @@ export interface ServerFacts {
 /** @param now in ms since the epoch */
 export function serverDocument(
   status: ServerStatus,
-  { presentation, endpoint, maxAttempts, shown, tokens, processes, remedies }: ServerFacts,
+  { presentation, endpoint, maxAttempts, shown, tokens, pending, processes, remedies }: ServerFacts,
   now: number,
 ): ServerDocument {
   const best = bestConnectionOf(status.connections);
@@ -147,6 +149,7 @@ export function serverDocument(
     calls: sum(({ calls }) => calls),
     inFlight: sum(({ inFlight }) => inFlight),
     memory: processes.size === 0 ? undefined : memory,
+    pending: pending === 0 ? undefined : pending,
     remedies: remedies.length > 0 ? remedies : undefined,
     connections: documents,
   });
@@ -208,6 +211,7 @@ export async function describeServer(
     maxAttempts: usable?.reconnect.maxAttempts,
     shown: hub.catalog.tools.routes.filter(({ server }) => server === name).length,
     tokens: estimateTokens(hub.catalog.tools.byteLengths.get(name) ?? 0),
+    pending: isKnown ? hub.pinned.pendingCount(name) : 0,
     processes,
   };
   return serverDocument(current, facts, Date.now());

@@ -220,6 +220,19 @@ export const ENDPOINTS = {
     answer: { forgotten: "names" },
     says: "forgets a remembered approval",
   },
+  "GET /pins": {
+    query: { server: "text" },
+    answer: { servers: "Pins" },
+    says: "lists what servers list that is not accepted (of one: `?server=`)",
+  },
+  "POST /pins/accept": {
+    body: "PinAcceptance",
+    answer: { accepted: "PinnedDefinition" },
+    says: "accepts tools, prompts or instructions of a server as they are now",
+  },
+  "DELETE /pins/:server": {
+    says: "forgets what was accepted of a server: what it lists now is accepted",
+  },
   "GET /agents": { answer: { agents: "Agent" }, says: "lists the agents of the manifest" },
   "POST /agents/:name/runs": {
     body: "AgentRunRequest",

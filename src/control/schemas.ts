@@ -128,6 +128,8 @@ export const serverSchema = v.object({
   shown: count,
   /** The size of the definitions of those tools, in tokens (bytes / 4). */
   tokens: count,
+  /** The number of its tools, prompts and instructions that are not accepted (pins); absent: none. */
+  pending: v.optional(count),
   /** Advice for the user on the error of a server that is not connected, in full sentences. */
   remedies: v.optional(v.pipe(v.array(v.string()), v.readonly())),
   connections: v.array(connectionSchema),
@@ -644,6 +646,12 @@ const eventSchemas = {
     removed: v.optional(v.pipe(v.array(v.string()), v.readonly())),
     problems: v.optional(v.string()),
   }),
+  pins: v.strictObject({
+    ...eventFields,
+    kind: v.literal("pins"),
+    server: v.string(),
+    pending: count,
+  }),
   callStarted: v.strictObject({ ...callFields, kind: v.literal("callStarted") }),
   callFinished: v.strictObject({
     ...callFields,
@@ -708,6 +716,84 @@ export const rememberedApprovalSchema = v.object({
 
 /** The body of `POST /approvals/accept`: approvals will rely on the current descriptions of this server's tools. */
 export const acceptToolsSchema = v.strictObject({ server: v.string() });
+
+const pinnedKindSchema = v.picklist(["tool", "prompt", "instructions"]);
+
+/**
+ * A tool or prompt of a server, or its instructions, whose name is "". `digest`: SHA-256 of what it says, in base64url.
+ */
+export const pinnedDefinitionSchema = v.object({
+  kind: pinnedKindSchema,
+  name: v.string(),
+  digest: v.string(),
+});
+
+/**
+ * What a server lists that is not accepted. `pin`: what happens with it. `compared`: whether the server was listed and
+ * compared. `fault`: why it could not be compared, as a sentence; then nothing of it counts as accepted. In `pending`:
+ * `reason`: `new`, `changed`, `finding` (the scan has found something) or `pinFile` (the pin file has it otherwise, or
+ * lacks it); `peerThen` and `peerNow`: the server's name and version when the accepted definition was seen, and now;
+ * `parts`: what has changed, in order; `omitted`: the number of changes that are left out. Invisible characters are
+ * escaped.
+ */
+export const pinsSchema = v.object({
+  server: v.string(),
+  pin: v.picklist(["off", "warn", "block"]),
+  compared: v.boolean(),
+  fault: v.optional(v.string()),
+  pending: v.pipe(
+    v.array(
+      v.object({
+        ...pinnedDefinitionSchema.entries,
+        reason: v.picklist(["new", "changed", "finding", "pinFile"]),
+        acceptedAt: v.optional(time),
+        peerThen: v.optional(v.string()),
+        peerNow: v.optional(v.string()),
+        parts: v.pipe(
+          v.array(
+            v.object({
+              part: v.string(),
+              changes: v.pipe(
+                v.array(
+                  v.object({
+                    path: v.string(),
+                    before: v.optional(v.string()),
+                    after: v.optional(v.string()),
+                  }),
+                ),
+                v.readonly(),
+              ),
+              omitted: count,
+            }),
+          ),
+          v.readonly(),
+        ),
+      }),
+    ),
+    v.readonly(),
+  ),
+});
+
+/**
+ * The body of `POST /pins/accept`. Without `definitions`, all that is pending of the server is accepted. With a `digest`,
+ * a definition is accepted only if it is still the one that the person has seen.
+ */
+export const pinAcceptanceSchema = v.strictObject({
+  server: v.string(),
+  definitions: v.optional(
+    v.pipe(
+      v.array(
+        v.strictObject({
+          name: v.string(),
+          kind: v.optional(pinnedKindSchema),
+          digest: v.optional(v.string()),
+        }),
+      ),
+      v.nonEmpty(),
+      v.readonly(),
+    ),
+  ),
+});
 
 /** The body of `POST /servers`: an entry as in a manifest. */
 export const addServerSchema = v.strictObject({
@@ -1125,6 +1211,8 @@ export const DOCUMENTS = {
   Installation: operations.installationSchema,
   Approval: approvalSchema,
   RememberedApproval: rememberedApprovalSchema,
+  Pins: pinsSchema,
+  PinnedDefinition: pinnedDefinitionSchema,
   Agent: agentSchema,
   AgentRun: runSchema,
   Conversation: conversationSchema,
@@ -1134,6 +1222,7 @@ export const DOCUMENTS = {
   Error: errorSchema,
   ApprovalAnswer: approvalAnswerSchema,
   AcceptTools: acceptToolsSchema,
+  PinAcceptance: pinAcceptanceSchema,
   AddServer: addServerSchema,
   PatchServer: patchServerSchema,
   ModeChoice: modeChoiceSchema,
@@ -1155,6 +1244,8 @@ export type AgentEventDocument = v.InferOutput<typeof agentEventSchema>;
 
 export type ApprovalDocument = v.InferOutput<typeof approvalSchema>;
 export type RememberedApprovalDocument = v.InferOutput<typeof rememberedApprovalSchema>;
+export type PinsDocument = v.InferOutput<typeof pinsSchema>;
+export type PinAcceptance = v.InferOutput<typeof pinAcceptanceSchema>;
 export type ServerDocument = v.InferOutput<typeof serverSchema>;
 export type ConnectionDocument = v.InferOutput<typeof connectionSchema>;
 export type ModesDocument = v.InferOutput<typeof modesSchema>;

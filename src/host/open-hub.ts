@@ -337,6 +337,10 @@ export async function openHub(
       const { diskQuotas } = await import("../limits/disk-quotas.ts");
       return diskQuotas(stateFolder(env, platform), await manifestIdentity(loaded, env));
     },
+    openBaselines: async () => {
+      const { diskBaselines } = await import("../pins/disk.ts");
+      return diskBaselines(stateFolder(env, platform));
+    },
     mode,
     expose,
     wrapTransport: makeTransportWrapper?.(redact),

@@ -10,6 +10,7 @@ import type {
   ModeEvent,
   ChangedServers,
 } from "../base/hub-events.ts";
+import type { HubError } from "../base/errors.ts";
 import { Logbook, type LogEntry } from "../base/logbook.ts";
 import { VERSION } from "../base/version.ts";
 import type { Catalog } from "../catalog/catalog.ts";
@@ -43,6 +44,7 @@ import { Limits } from "../limits/limits.ts";
 import { HubMetrics } from "../telemetry/hub-metrics.ts";
 import type { Exposition } from "../telemetry/prometheus.ts";
 import type { Tracer } from "../telemetry/tracer.ts";
+import { Pins } from "../pins/pins.ts";
 import { CallLog } from "../router/call.ts";
 import { Deadlines } from "../router/deadlines.ts";
 import type { CallUsage } from "../router/call-usage.ts";
@@ -66,6 +68,7 @@ import {
 import { SERVER_STATES } from "../upstream/verdict.ts";
 import { ClientView } from "../views/client-view.ts";
 import { ActivePlugins } from "./active-plugins.ts";
+import { PinnedServers } from "./pinned-servers.ts";
 import { ScannedServers } from "./scanned-servers.ts";
 import {
   type Filling,
@@ -132,6 +135,8 @@ export class Hub {
   readonly metrics: HubMetrics;
   /** Whether scrapers may read the metrics over HTTP. */
   servesMetrics = false;
+  /** What servers list that is not accepted. */
+  readonly pinned: PinnedServers;
   /** What the scan finds in the definitions of the servers. */
   readonly scanned: ScannedServers;
   /** Cancels the timer of the next announcement of the catalog's changes. */
@@ -189,12 +194,16 @@ export class Hub {
       redact: (text) => options.redact?.(text) ?? text,
       identityOf: (spec, origin) => resolveIdentity(spec, origin),
     });
-    this.#savedListings = new SavedListings(
-      options.snapshots,
-      resolveIdentity,
-      this.#alerts,
-      (text) => options.redact?.(text) ?? text,
-    );
+    this.#savedListings = new SavedListings(options.snapshots, resolveIdentity);
+    const pins = new Pins({
+      bus,
+      alerts: this.#alerts,
+      sha256: digest,
+      openStore: options.openBaselines,
+      redact: (text) => options.redact?.(text) ?? text,
+      identityOf: (server) => this.approvals.identityOf(server),
+      findSuspicious: (...args) => this.scanned.findSuspicious(...args),
+    });
     this.#pool = new ServerPool({
       environment: {
         clientInfo: () => this.serverInfo,
@@ -223,16 +232,27 @@ export class Hub {
             void this.approvals.recordListing(spec, saved.listing, profile.origin);
         },
       },
+      pins: {
+        review: (...args) => pins.review(...args),
+        report: async (...args) => {
+          await pins.report(...args);
+          this.scanned.changed();
+        },
+        end: (...args) => pins.end(...args),
+      },
       random,
       isShared: () => this.#isShared,
       changed: () => this.#changed(),
       settled: () => this.#resolveSettled(),
     });
+    pins.pinFile = manifest.pinFile?.content;
+    this.pinned = new PinnedServers({ pins, pool: this.#pool, bus, clock });
     this.scanned = new ScannedServers({
       pool: this.#pool,
       bus,
       alerts: this.#alerts,
       sha256: digest,
+      isAccepted: (...args) => pins.isAccepted(...args),
       redact: (text) => options.redact?.(text) ?? text,
     });
     const { activePlugins } = this;
@@ -382,6 +402,17 @@ export class Hub {
       .connections(SHARED_PROFILE)
       .filter(({ spec }) => selection?.filter?.mayTakeFrom(spec.name) ?? true);
     return exposureCosts(this.#toolSearch, catalog, servers);
+  }
+
+  /** The error for a tool or prompt that such a client is not shown because it is not accepted; undefined: another one. */
+  withheldError(kind: Kind, name: string): HubError | undefined {
+    const route = this.#catalogCache.withheld(SHARED_PROFILE)?.[kind].find(name);
+    const connections = route === undefined ? [] : this.#pool.connectionsOf(route.server);
+    for (const connection of connections) {
+      const error = route && connection.pinError(route);
+      if (error !== undefined) return error;
+    }
+    return undefined;
   }
 
   /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */
@@ -553,6 +584,7 @@ export class Hub {
       this.#configureLimits(manifest);
       this.#configureMetrics(manifest);
       this.#updateInvalidServers(manifest);
+      void this.pinned.setPinFile(manifest.pinFile?.content);
     });
     this.#options.bus.emit({
       kind: "manifest",
@@ -866,6 +898,7 @@ export class Hub {
   async #close(): Promise<void> {
     this.#isClosing = true;
     this.#cancelAnnouncement?.();
+    this.pinned.close();
     this.scanned.close();
     const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.shutDown();

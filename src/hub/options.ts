@@ -18,6 +18,7 @@ import type { MinimumApproval } from "../approval/policy.ts";
 import type { RememberedApprovals } from "../approval/remembered.ts";
 import type { QuotaStorage } from "../limits/quota-book.ts";
 import type { PluginStatus } from "../plugin/instance.ts";
+import type { BaselineStore } from "../pins/store.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { RunningCall } from "../router/call.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
@@ -91,6 +92,8 @@ export interface HubOptions {
   readonly openQuotas?: (() => Promise<QuotaStorage>) | undefined;
   /** The time, in ms since the epoch; by default that of the system. */
   readonly wallNow?: () => number;
+  /** Opens the store of accepted definitions; absent: they are kept in memory. */
+  readonly openBaselines?: () => Promise<BaselineStore>;
   /** Removes the secret values of all servers from a text. */
   readonly redact?: (text: string) => string;
   /** The name of a mode that all clients on stdio and HTTP are limited to; undefined: none. */

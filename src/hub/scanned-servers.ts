@@ -12,6 +12,8 @@ import {
   type ScanContext,
   type ScannedKind,
 } from "../scan/scan.ts";
+import { pinLevelOf } from "../pins/level.ts";
+import type { DefinitionSource } from "../pins/definitions.ts";
 import { type ScannedSource, Scanner } from "../scan/scanner.ts";
 import type { ServerPool } from "../upstream/pool.ts";
 
@@ -30,6 +32,8 @@ export interface ScannedServersOptions {
   readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly sha256: Sha256;
+  /** Whether an entry of a listing counts as accepted (pins); undefined if that was not compared. */
+  isAccepted(listing: ServerListing, kind: ScannedKind, name: string): boolean | undefined;
   /** Removes secrets from a text. */
   redact(text: string): string;
 }
@@ -118,13 +122,39 @@ export class ScannedServers {
   }
 
   /**
+   * Those of a server's definitions that have a hard finding which the manifest does not ignore. Never rejects.
+   * @param isOver whether nobody needs the result any more
+   */
+  async findSuspicious(
+    spec: RunnableServer,
+    sources: readonly DefinitionSource[],
+    isOver: () => boolean,
+  ): Promise<ReadonlySet<DefinitionSource>> {
+    if (scanLevelOf(spec) === "off") return new Set();
+    const scanned = sources.map((source): readonly [DefinitionSource, ScannedEntry] => [
+      source,
+      source.kind === "instructions"
+        ? this.#instructionsOf(source.text)
+        : this.#sourceOf(source.kind, source.item),
+    ]);
+    await this.#scanner.examineAll(
+      scanned.map(([, entry]) => entry),
+      turnOfLoop,
+      () => this.#isClosed || isOver(),
+    );
+    const hard = scanned.filter(([, entry]) => this.hasHardFinding(entry, entry.name, spec));
+    return new Set(hard.map(([source]) => source));
+  }
+
+  /**
    * The listing of a server as clients may see it: under `block` without tools, prompts and instructions that have hard
    * findings. The same object for the same listing, unless what is hidden changes.
    */
   shownListing(spec: RunnableServer, listing: ServerListing): ServerListing {
     if (scanLevelOf(spec) !== "block") return listing;
     const isHidden = (source: ScannedEntry): boolean =>
-      this.hasHardFinding(source, source.name, spec);
+      this.hasHardFinding(source, source.name, spec) &&
+      this.#options.isAccepted(listing, source.kind, source.name) !== true;
     const tools = listing.tools.filter((item) => !isHidden(this.#sourceOf("tool", item)));
     const prompts = listing.prompts.filter((item) => !isHidden(this.#sourceOf("prompt", item)));
     const { instructions } = listing;
@@ -186,12 +216,31 @@ export class ScannedServers {
   #entriesOf(server: string): readonly ScannedEntry[] {
     const listings = this.#options.pool
       .connectionsOf(server)
-      .flatMap(({ listing }) => listing ?? []);
-    return listings.flatMap(({ tools, prompts, instructions }) => [
+      .flatMap(({ known }) => known?.listing ?? []);
+    return listings.flatMap((listing) => this.#entriesIn(listing));
+  }
+
+  #entriesIn({ tools, prompts, instructions }: ServerListing): readonly ScannedEntry[] {
+    return [
       ...tools.map((item) => this.#sourceOf("tool", item)),
       ...prompts.map((item) => this.#sourceOf("prompt", item)),
       ...(instructions === undefined ? [] : [this.#instructionsOf(instructions)]),
-    ]);
+    ];
+  }
+
+  /** The kinds and names, as JSON, of the entries of a server that are not accepted; of all if it has no pins. */
+  #alertedOf(spec: RunnableServer): ReadonlySet<string> {
+    const names = new Set<string>();
+    for (const { known } of this.#options.pool.connectionsOf(spec.name)) {
+      if (known === undefined) continue;
+      const { listing } = known;
+      for (const { kind, name } of this.#entriesIn(listing)) {
+        const isAccepted = this.#options.isAccepted(listing, kind, name);
+        if (isAccepted === false || (pinLevelOf(spec) === "off" && isAccepted !== true))
+          names.add(JSON.stringify([kind, name]));
+      }
+    }
+    return names;
   }
 
   #sourceOf(kind: "tool" | "prompt", item: ListedItem): ScannedEntry {
@@ -245,7 +294,7 @@ export class ScannedServers {
       if (!pool.specs.some((it) => it.name === name)) this.#found.delete(name);
     for (const spec of pool.specs) {
       const { name: server } = spec;
-      const isListed = pool.connectionsOf(server).some(({ listing }) => listing !== undefined);
+      const isListed = pool.connectionsOf(server).some(({ known }) => known !== undefined);
       if (!isListed) {
         this.#found.delete(server);
         alerts.clear(server, ["suspiciousText"]);
@@ -264,7 +313,11 @@ export class ScannedServers {
       }
       const sorted = [...found.values()].sort((a, b) => Number(b.hard) - Number(a.hard));
       this.#found.set(server, sorted.slice(0, MAX_FINDINGS));
-      const hard = sorted.filter((finding) => finding.hard);
+      // What a person has accepted needs no alert; what is still to be compared gets none before that.
+      const wanted = sorted[0]?.hard === true ? this.#alertedOf(spec) : undefined;
+      const hard = sorted.filter(
+        ({ hard: isHard, kind, name }) => isHard && wanted?.has(JSON.stringify([kind, name])),
+      );
       if (hard.length === 0) alerts.clear(server, ["suspiciousText"]);
       else alerts.raise({ kind: "suspiciousText", server, text: alertText(spec, hard) });
     }
@@ -317,13 +370,14 @@ export function isIgnored(
 
 function alertText(spec: RunnableServer, hard: readonly EntryFinding[]): string {
   const { name } = spec;
-  const isHidden = scanLevelOf(spec) === "block";
+  const hasPins = pinLevelOf(spec) !== "off";
+  const isHidden = scanLevelOf(spec) === "block" || pinLevelOf(spec) === "block";
   const head = `Server "${name}" has suspicious text in its definitions, which a model may take for orders.`;
   const lines = hard
     .slice(0, MAX_ALERT_FINDINGS)
     .map((finding) => `${describePlace(finding)}: ${finding.check}: ${finding.excerpt}`);
   const more = hard.length > lines.length ? [`… and ${hard.length - lines.length} more`] : [];
   const what = isHidden ? "Clients do not see it." : "Clients see it.";
-  const remedy = `${what} Look at it: toolmux scan ${name}. If it is harmless, name the check in scanIgnore of the server, else remove the server.`;
+  const remedy = `${what} Look at it: toolmux scan ${name}. If it is harmless, ${hasPins ? `toolmux pins accept ${name} NAME, or ` : ""}name the check in scanIgnore of the server, else remove the server.`;
   return [head, ...lines, ...more, remedy].join("\n").slice(0, MAX_ALERT);
 }

@@ -23,6 +23,7 @@ import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge/mer
 import { makeModes, type ModeConfig, modeFault } from "./modes.ts";
 import { makeNamedClients } from "./named-clients.ts";
 import { detectFormat, type ParsedFile, parseText, type PositionFinder } from "./syntax/parse.ts";
+import type { ReadPinFile } from "./pin-file.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./merge/plugins.ts";
 import { addPositions } from "./syntax/positions.ts";
 import { fileProblem, formatPath, formatProblem, type Problem } from "./problems.ts";
@@ -69,6 +70,8 @@ interface LoadedFiles {
    * The absolute paths of files in the working directory that were skipped because their current content is not trusted.
    */
   readonly untrusted: readonly string[];
+  /** The pin file (`hub.pinFile`); undefined if there is none. */
+  readonly pinFile?: ReadPinFile | undefined;
   /** Whether a file is empty, perhaps because an editor is just writing that file. */
   readonly hasEmptyFile: boolean;
 }
@@ -87,6 +90,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const configs = documents.flatMap((document) => (document.ok ? [readDocument(document)] : []));
   const plugins = await mergePlugins(configs, options.env);
   const agents = await mergeAgents(configs, options.env);
+  const pinFile = await loadPinFile(configs, documents, options);
   const found = problemsOf(configs, plugins);
   const serverAt = makeServerFinder(configs);
   const merged = mergeConfigs(configs, {
@@ -102,9 +106,14 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const problems = [...search.problems, ...placed];
   const files = {
     files: search.files,
-    fingerprint: fingerprintOf(search, variable, plugins, agents.instructions),
+    fingerprint: fingerprintOf(search, variable, plugins, agents.instructions, pinFile),
     pluginFingerprint: plugins.fingerprint,
-    dependentFiles: [...plugins.files, ...agents.files],
+    dependentFiles: [
+      ...plugins.files,
+      ...agents.files,
+      ...(pinFile === undefined ? [] : [pinFile.path]),
+    ],
+    pinFile,
     untrusted: search.untrusted,
     hasEmptyFile: plugins.hasEmptyFile || search.files.some(({ bytes }) => bytes.length === 0),
   };
@@ -151,6 +160,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const manifest: Manifest = {
     hub,
     httpToken,
+    ...(pinFile && { pinFile: { path: pinFile.path, content: pinFile.content } }),
     registries,
     toolSearch,
     limits,
@@ -171,6 +181,21 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     sources: configs.map(({ file }) => file).filter((file) => file !== SERVERS_VARIABLE),
   };
   return { ok: true, manifest, problems, notes, ...files };
+}
+
+/** Reads the pin file of the last file that sets one. */
+async function loadPinFile(
+  configs: readonly FileConfig[],
+  documents: readonly Document[],
+  options: LoadOptions,
+): Promise<ReadPinFile | undefined> {
+  const config = configs.findLast(({ pinFile }) => pinFile !== undefined);
+  if (config?.pinFile === undefined) return undefined;
+  const { readPinFile } = await import("./pin-file.ts");
+  const isOfFolder = documents.some(
+    (each) => each.file === config.file && each.isOfFolder === true,
+  );
+  return readPinFile(config.pinFile, isOfFolder ? config.file : undefined, options);
 }
 
 function noteShellVariables(spec: ServerSpec, env: LoadOptions["env"]): readonly string[] {
@@ -498,9 +523,15 @@ function fingerprintOf(
   variable: string,
   { fingerprint: pluginFingerprint }: PluginList,
   instructions: readonly string[],
+  pinFile: ReadPinFile | undefined,
 ): string {
+  const pins = pinFile && [
+    pinFile.path,
+    pinFile.bytes && Buffer.from(pinFile.bytes).toString("latin1"),
+    "unusable" in pinFile.content ? pinFile.content.unusable : "",
+  ];
   const files = found.map(({ path, bytes }) => [path, Buffer.from(bytes).toString("latin1")]);
-  return JSON.stringify([files, others, variable, pluginFingerprint, instructions]);
+  return JSON.stringify([files, others, variable, pluginFingerprint, instructions, pins]);
 }
 
 /** Warns if the secret under a key is plain text in a file that other users can read. */

@@ -9,12 +9,14 @@ import type { AgentFilesConfig } from "./files/file-config.ts";
 import type { ModeSpec } from "./modes.ts";
 import type { Isolation } from "./isolations.ts";
 import type { NamedClient } from "./named-clients.ts";
+import type { PinFile } from "./pin-file.ts";
 import type { PackageLaunch } from "./package.ts";
 import type { TelemetrySpec } from "./telemetry.ts";
 import type { Problem, SpecSource } from "./problems.ts";
 import type { Check } from "../scan/checks.ts";
 import type {
   APPROVAL_LEVELS,
+  PIN_LEVELS,
   SCAN_LEVELS,
   HubInput,
   LimitsInput,
@@ -109,6 +111,11 @@ export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
  */
 export type ApprovalLevel = (typeof APPROVAL_LEVELS)[number];
 
+/**
+ * What happens when a server's definitions are not those that were accepted. `off`: nothing; `warn`: an alert; `block`:
+ * new and changed ones are neither shown nor called.
+ */
+export type PinLevel = (typeof PIN_LEVELS)[number];
 /** What happens when the scan finds suspicious text in what a server lists; see `SCAN_LEVELS`. */
 export type ScanLevel = (typeof SCAN_LEVELS)[number];
 
@@ -229,6 +236,8 @@ interface RunnableBase extends ServerBase, ServerPresentation, Limits {
   readonly approvalWait?: number | undefined;
   /** How many calls of its tools are allowed; absent: any number. */
   readonly limits?: CallLimitsInput | undefined;
+  /** What happens when its definitions are not those that were accepted; absent: `warn`. */
+  readonly pin?: PinLevel | undefined;
   /** What happens when the scan finds suspicious text; absent: `warn`. */
   readonly scan?: ScanLevel | undefined;
   /** Checks that are not made, by the name of a tool or prompt at the server; `*`: everything. */
@@ -347,6 +356,8 @@ export interface PluginSpec {
 export interface Manifest {
   readonly hub: HubSettings;
   readonly httpToken?: HttpToken | undefined;
+  /** The pin file; absent: none. */
+  readonly pinFile?: PinFile | undefined;
   /** The servers, in the order in which the files first mention them. */
   readonly servers: readonly ServerSpec[];
   /** The modes, in the order in which the files first mention them, without `full`; absent: none. */

@@ -392,6 +392,13 @@ export const hubSchema = once(() =>
         examples: [10_000, 4000],
       },
     ),
+    pinFile: optionalKey(nonEmptyText, {
+      title: "Pin file",
+      shown: true,
+      description:
+        "A file beside the manifest with digests of what servers list, to be committed with it. A server that it has must list exactly that. toolmux pins export writes it, toolmux check --pins compares it.",
+      examples: ["toolmux.pins.json"],
+    }),
     httpToken: optionalKey(secretText, {
       title: "Token for clients over HTTP",
       description:
@@ -516,13 +523,21 @@ export const APPROVAL_LEVELS = ["never", "auto", "always"] as const;
 
 const approvalLevel = v.picklist(APPROVAL_LEVELS, `"never", "auto" or "always"`);
 
+/** What happens when a server's tools, prompts or instructions are not those that were accepted. */
+export const PIN_LEVELS = ["off", "warn", "block"] as const;
+
+const pinLevel = v.picklist(PIN_LEVELS, `"off", "warn" or "block"`);
+
+const PIN_TEXT =
+  'What happens when a tool, a prompt or the instructions of a server differ from what was listed first. "off": nothing. "warn": an alert, until the change is accepted. "block": what is new or changed is neither shown nor called until it is accepted.';
+
 /** What happens when the scan finds suspicious text in what a server lists. */
 export const SCAN_LEVELS = ["off", "warn", "block"] as const;
 
 const scanLevel = v.picklist(SCAN_LEVELS, `"off", "warn" or "block"`);
 
 const SCAN_TEXT =
-  'What happens when a tool, a prompt or the instructions of a server have text that tells a model what it should not do, or that people do not see. "off": it is not looked for. "warn": an alert. "block": such tools, prompts and instructions are neither shown nor called, unless scanIgnore allows them.';
+  'What happens when a tool, a prompt or the instructions of a server have text that tells a model what it should not do, or that people do not see. "off": it is not looked for. "warn": an alert. "block": such tools, prompts and instructions are neither shown nor called until they are accepted (toolmux pins accept), unless scanIgnore allows them.';
 
 const APPROVAL_WAIT_TEXT =
   "How long a call that needs an approval waits for somebody to open the page or toolmux approvals --watch, while nobody watches. Then the client is asked, or the call is refused if the client cannot be asked. By default 30 s if the client cannot be asked, otherwise 0. At most approvalTimeout.";
@@ -558,6 +573,13 @@ export const defaultsSchema = once(() =>
       description: "How long a call waits for its approval. After that it is denied.",
       default: "2m",
       examples: ["10m"],
+    }),
+    pin: optionalKey(pinLevel, {
+      title: "Pins",
+      shown: true,
+      description: PIN_TEXT,
+      default: "warn",
+      examples: ["block", "off"],
     }),
     scan: optionalKey(scanLevel, {
       title: "Scan",
@@ -811,6 +833,13 @@ export const serverSchema = table({
     change: "settings",
     description: "How many calls of its tools are allowed, by all clients together.",
     examples: [{ maxConcurrent: 4, maxQueued: 100 }],
+  }),
+  pin: optionalKey(pinLevel, {
+    title: "Pins",
+    shown: true,
+    change: "settings",
+    description: `${PIN_TEXT} By default the value of defaults.pin.`,
+    examples: ["block", "off"],
   }),
   scan: optionalKey(scanLevel, {
     title: "Scan",
@@ -1606,7 +1635,9 @@ export const fileSchema = table({
 /**
  * The types of the settings in one file, with durations in ms and sizes in bytes. Keys that are not set are absent.
  */
-export type HubInput = Readonly<Omit<v.InferOutput<ReturnType<typeof hubSchema>>, "httpToken">>;
+export type HubInput = Readonly<
+  Omit<v.InferOutput<ReturnType<typeof hubSchema>>, "httpToken" | "pinFile">
+>;
 export type LimitsInput = Readonly<v.InferOutput<typeof limitsSchema>>;
 export type DefaultsInput = Readonly<v.InferOutput<ReturnType<typeof defaultsSchema>>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;

@@ -79,6 +79,9 @@ export function trustFileContent(
     if (found === undefined) throw new HubError("internal", `${path} was not read.`);
     await examine?.(loaded.manifest);
     const real = await trust(path, found.bytes, stateFolder(env, platform));
+    const { pinFile } = loaded;
+    if (pinFile?.bytes !== undefined)
+      await trust(pinFile.path, pinFile.bytes, stateFolder(env, platform));
     return { real, manifest: loaded.manifest };
   });
 }

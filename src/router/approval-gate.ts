@@ -361,6 +361,8 @@ export class ApprovalGate implements CallGate {
     const { name, server } = route;
     const isCurrent = connection.spec === this.#spec && this.#options.isCurrent();
     const state = lastingStateOf(connection);
+    const pinError = isCurrent ? connection.pinError(route) : undefined;
+    if (pinError !== undefined) return pinError;
     if (isCurrent && this.#isRemoved(connection.listing)) return this.#removedError();
     // A server does not count as ended if it is only idle, or if it had already ended when the call arrived: the call
     // itself will start it.

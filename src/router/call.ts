@@ -673,7 +673,9 @@ export class RelayedCall extends Call implements UpstreamHandler {
   onSession(_: Session, hasWaited: boolean): boolean {
     const { route, gate } = this;
     const { connection, isSent } = this.upstream;
-    const error = hasWaited ? removedError(connection, route) : undefined;
+    const error =
+      (hasWaited ? removedError(connection, route) : undefined) ??
+      connection.pinError(route, isSent);
     const gateError = error === undefined ? gate?.checkBeforeSend(connection, isSent) : undefined;
     if (error !== undefined) this.fail(error);
     if (gateError !== undefined) this.refuse(gateError);

@@ -266,7 +266,9 @@ export class UpstreamAnswer implements UpstreamHandler, Promise<Answer> {
   onSession(_: Session, hasWaited: boolean): boolean {
     const { connection, isSent } = this.#request;
     const { route, gate } = this.#call;
-    const removed = hasWaited ? removedError(connection, route) : undefined;
+    const removed =
+      (hasWaited ? removedError(connection, route) : undefined) ??
+      connection.pinError(route, isSent);
     const error = removed ?? gate?.checkBeforeSend(connection, isSent);
     if (error !== undefined) this.onFailure(error);
     return error === undefined;

@@ -203,6 +203,8 @@ export class Router {
     if (call !== undefined) return call;
     const { kind, name } = params;
     const { via } = caller;
+    const withheldError = this.#withheldError(kind, name, via);
+    if (withheldError !== undefined) throw withheldError;
     const notFoundError = (): HubError => this.#notFoundError(kind, name, via);
     const unlisted = view.unlistedConnections(kind, name);
     const connections =
@@ -233,10 +235,19 @@ export class Router {
    */
   #notFoundError(kind: Kind, name: string, via: CallVia | undefined): HubError {
     const { view } = this.#context;
+    const withheldError = this.#withheldError(kind, name, via);
+    if (withheldError !== undefined) return withheldError;
     const error = view.notFoundError(kind, name);
     if (via === undefined) return error;
     const isOfServer = error.server !== undefined && view.sees(error.server) !== false;
     return isOfServer ? error : via.notFoundError(view.catalog.tools);
+  }
+
+  /** The error for a tool or prompt that is not accepted; undefined if there is no such one of this name. */
+  #withheldError(kind: Kind, name: string, via: CallVia | undefined): HubError | undefined {
+    return this.#context.view.withheldError(kind, (section) =>
+      via === undefined ? (section.find(name) ?? section.findRemote(name)[0]) : via.find(section),
+    );
   }
 
   /** Subscribes to a task. @throws {HubError} invalidParams if the client has no such task */

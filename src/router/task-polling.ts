@@ -161,6 +161,9 @@ export class TaskPolling implements OpenTask {
 
   /** Sends `tasks/update` with the client's answers, byte for byte. */
   #sendAnswers(answers: ReadonlyMap<string, Uint8Array>): Promise<void> {
+    const { connection, clientRequest } = this.#request;
+    const pinError = connection.pinError(clientRequest.route);
+    if (pinError !== undefined) return Promise.reject(pinError);
     const taskId = this.#taskId;
     const pieces: Piece[] = [utf8(`{"taskId":${JSON.stringify(taskId)},"inputResponses":{`)];
     let separator = "";

@@ -392,7 +392,11 @@ class LegacyTaskCall extends TaskCall {
 /** A modern client's request about a task. It is sent over the task's connection. */
 class ModernTaskCall extends TaskCall {
   override onSession(): boolean {
-    return true;
+    // With an answer to the server's question, the tool goes on: that is a part of its call.
+    const isContinued = this.request.method === ModernTaskMethod.update;
+    const error = isContinued ? this.upstream.connection.pinError(this.route) : undefined;
+    if (error !== undefined) this.fail(error);
+    return error === undefined;
   }
 
   override onAnswer(session: Session, response: Response): void {

@@ -99,7 +99,10 @@ export function deadlineAnswer(request: Request, text: string): EncodedMessage {
  * the hub, and can act on it that the call was refused there or that there is no such tool.
  */
 export function isResultFor({ via }: Pick<Caller, "via">, error: HubError): boolean {
-  return via !== undefined && (error === via.refusal || error.code === "unknownTool");
+  return (
+    via !== undefined &&
+    (error === via.refusal || ["unknownTool", "notAccepted"].includes(error.code))
+  );
 }
 
 /**

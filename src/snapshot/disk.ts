@@ -32,22 +32,20 @@ import {
   type SnapshotKey,
   type SnapshotStore,
   type Snapshots,
-  type StoredSnapshot,
+  type Snapshot,
 } from "./snapshots.ts";
-import type { ToolFingerprint } from "./tool-fingerprints.ts";
 
 /*
  * Format of a snapshot file. The first line is the HMAC of all that follows. Then come, one line each: the file's own
  * name; when it was saved; the listing without its items, with the server's protocol era (`verdict`); the size of each
- * item and the ranges of its parts; the fingerprints of the tools. The rest of the file holds the items, kind by kind:
- * for each, the bytes that the server sent and a line end.
+ * item and the ranges of its parts. The rest of the file holds the items, kind by kind: for each, the bytes that the
+ * server sent and a line end.
  *
  *     <HMAC-SHA-256, hex>
  *     <name, hex>
  *     1700000000000
  *     {"text":"Read before you write.","verdict":{"era":"legacy","askedAt":1699000000000}}
  *     {"tools":[{"key":"read","size":44,"keys":[{"start":8,"end":14}]}],"prompts":[],…}
- *     [["read",{"since":1690000000000,"prints":{"description":"…"}}]]
  *     {"name":"read","description":"Reads a file"}
  *
  * A file with a valid HMAC was written by this installation, so its form is not validated. The items are not parsed
@@ -55,7 +53,7 @@ import type { ToolFingerprint } from "./tool-fingerprints.ts";
  */
 
 /** Version of the format; part of the file name, so another version uses other files. */
-export const SNAPSHOT_FORMAT = 5;
+export const SNAPSHOT_FORMAT = 6;
 
 const LF = 0x0a;
 const HMAC_LENGTH = 64;
@@ -91,7 +89,7 @@ function fromVerdict({ askedAt: detectedAt, ...rest }: EraVerdict): DetectedEra 
 /** Encodes a snapshot as the content of the file `name`. */
 export async function encodeSnapshot(
   name: string,
-  { listing, detectedEra, savedAt, readFingerprints }: StoredSnapshot,
+  { listing, detectedEra, savedAt }: Snapshot,
   hmac: Hmac,
 ): Promise<Buffer> {
   const items = KINDS.flatMap((kind) => listing[kind]);
@@ -105,7 +103,6 @@ export async function encodeSnapshot(
       declared: listing.declared,
     },
     entries,
-    [...readFingerprints()],
   ].map((it) => JSON.stringify(it));
   const head = ["0".repeat(HMAC_LENGTH), name, savedAt, ...json, ""].join("\n");
   const lineEnd = Buffer.of(LF);
@@ -119,7 +116,7 @@ export async function decodeSnapshot(
   file: Buffer<ArrayBuffer>,
   name: string,
   hmac: Hmac,
-): Promise<StoredSnapshot | undefined> {
+): Promise<Snapshot | undefined> {
   // Files of earlier versions may contain invalid UTF-8, because of which a strict client would end its session.
   if (!isUtf8(file)) return undefined;
   const authenticated = file.subarray(HMAC_LENGTH + 1);
@@ -146,8 +143,6 @@ export async function decodeSnapshot(
     declared?: ServerCapabilities;
   };
   const entries = JSON.parse(readLine()) as Record<Kind, ItemEntry[]>;
-  const fingerprintsRange = { start: position, end: file.indexOf(LF, position) };
-  position = fingerprintsRange.end + 1;
   const readItem = ({ key, size, keys, meta, state }: ItemEntry): ListedItem => {
     const bytes = file.subarray(position, position + size);
     position += size + 1;
@@ -161,14 +156,7 @@ export async function decodeSnapshot(
     ...(metas && { metas }),
     ...(declared && { declared }),
   };
-  const readFingerprints = () =>
-    new Map(
-      JSON.parse(textOf(file, fingerprintsRange.start, fingerprintsRange.end)) as [
-        string,
-        ToolFingerprint,
-      ][],
-    );
-  return { listing, detectedEra: verdict && fromVerdict(verdict), savedAt, readFingerprints };
+  return { listing, detectedEra: verdict && fromVerdict(verdict), savedAt };
 }
 
 function toEntry({ key, bytes, keys, meta, state }: ListedItem): ItemEntry {
@@ -221,7 +209,7 @@ class DiskStore implements SnapshotStore {
     this.#hmac = readHmac(folder);
   }
 
-  async read(key: SnapshotKey): Promise<StoredSnapshot | undefined> {
+  async read(key: SnapshotKey): Promise<Snapshot | undefined> {
     const hmac = await this.#loadHmac();
     if (hmac === undefined) return undefined;
     const name = await snapshotFileName(key, hmac);
@@ -229,7 +217,7 @@ class DiskStore implements SnapshotStore {
     return file && (await decodeSnapshot(file, name, hmac));
   }
 
-  async readNewest(server: ServerIdentity): Promise<StoredSnapshot | undefined> {
+  async readNewest(server: ServerIdentity): Promise<Snapshot | undefined> {
     const hmac = await this.#loadHmac();
     if (hmac === undefined) return undefined;
     const part = await serverFileNamePart(server, hmac);
@@ -250,7 +238,7 @@ class DiskStore implements SnapshotStore {
     return undefined;
   }
 
-  async write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean> {
+  async write(key: SnapshotKey, snapshot: Snapshot): Promise<boolean> {
     const hmac = await obtainHmac(this.#folder);
     this.#hmac = Promise.resolve(hmac);
     const name = await snapshotFileName(key, hmac);
@@ -324,7 +312,7 @@ export interface SnapshotFile {
 export interface SnapshotIndex {
   readonly files: readonly SnapshotFile[];
   /** The newest usable snapshot of a server. */
-  find(server: ServerIdentity): Promise<StoredSnapshot | undefined>;
+  find(server: ServerIdentity): Promise<Snapshot | undefined>;
 }
 
 const EMPTY_INDEX: SnapshotIndex = { files: [], find: () => Promise.resolve(undefined) };
@@ -337,7 +325,7 @@ export async function readSnapshotIndex(folder: string, now: number): Promise<Sn
   );
   if (names.length === 0) return EMPTY_INDEX;
   const hmac = await readHmac(folder);
-  const usable = new Map<string, StoredSnapshot>();
+  const usable = new Map<string, Snapshot>();
   const files: SnapshotFile[] = [];
   for (const name of names) {
     const path = join(snapshotFolder, name);
@@ -369,11 +357,11 @@ async function tryDecode(
   bytes: Buffer<ArrayBuffer>,
   name: string,
   hmac: Hmac,
-): Promise<StoredSnapshot | string | undefined> {
+): Promise<Snapshot | string | undefined> {
   return decodeSnapshot(bytes, name, hmac).catch(() => name);
 }
 
-function isCurrent(decoded: StoredSnapshot | string, now: number): decoded is StoredSnapshot {
+function isCurrent(decoded: Snapshot | string, now: number): decoded is Snapshot {
   return typeof decoded !== "string" && isUsable(decoded.savedAt, now);
 }
 

@@ -1,6 +1,4 @@
-import type { ToolDiff } from "../catalog/tool-diff.ts";
-import { isShowable, KINDS, sameListings, type ServerListing } from "../catalog/listing.ts";
-import { compareWithHistory, type ToolFingerprints } from "./tool-fingerprints.ts";
+import { KINDS, sameListings, type ServerListing } from "../catalog/listing.ts";
 
 /**
  * The snapshot folder: the last listing of each server on disk, so that a client's first list is complete at once. Main
@@ -54,20 +52,10 @@ export interface Snapshots {
   load(key: SnapshotKey): Promise<Snapshot | undefined>;
   /**
    * Stores a listing and the era of the server. Never rejects: failures are reported once, as a warning.
-   * @returns the tools whose description, schemas or annotations have changed since the last save
    */
-  save(
-    key: SnapshotKey,
-    listing: ServerListing,
-    detectedEra?: DetectedEra,
-  ): Promise<readonly ToolDiff[]>;
+  save(key: SnapshotKey, listing: ServerListing, detectedEra?: DetectedEra): Promise<void>;
   /** Resolves when all saves have ended. */
   flush(): Promise<void>;
-}
-
-/** A snapshot, with the fingerprints of its tools and of the tools of earlier listings. */
-export interface StoredSnapshot extends Snapshot {
-  readonly readFingerprints: () => ToolFingerprints;
 }
 
 /** The storage of a `SnapshotKeeper`. All methods except `read` may reject. */
@@ -75,11 +63,11 @@ export interface SnapshotStore {
   /** The place where snapshots are stored, for messages. */
   readonly location: string;
   /** The stored snapshot; undefined if there is none, or it is damaged. */
-  read(key: SnapshotKey): Promise<StoredSnapshot | undefined>;
+  read(key: SnapshotKey): Promise<Snapshot | undefined>;
   /** The newest undamaged snapshot of a server, whichever clients it was listed for; undefined if there is none. */
-  readNewest(server: ServerIdentity): Promise<StoredSnapshot | undefined>;
+  readNewest(server: ServerIdentity): Promise<Snapshot | undefined>;
   /** Replaces a snapshot. @returns false if it is too large */
-  write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean>;
+  write(key: SnapshotKey, snapshot: Snapshot): Promise<boolean>;
   remove(key: SnapshotKey): Promise<void>;
   /** Removes all snapshots that are too old, then the oldest ones until the store is within its limits. */
   prune(now: number): Promise<void>;
@@ -161,17 +149,12 @@ export class SnapshotKeeper implements Snapshots {
     return { listing, savedAt, detectedEra: age > maxAge ? undefined : detectedEra };
   }
 
-  save(
-    key: SnapshotKey,
-    listing: ServerListing,
-    detectedEra?: DetectedEra,
-  ): Promise<readonly ToolDiff[]> {
+  save(key: SnapshotKey, listing: ServerListing, detectedEra?: DetectedEra): Promise<void> {
     this.#pendingSaves++;
     const save = this.#lastSave.then(async () => {
-      const differences = await this.#write(key, listing, detectedEra);
+      await this.#write(key, listing, detectedEra);
       this.#pendingSaves--;
       await this.#prune();
-      return differences;
     });
     this.#lastSave = save;
     return save;
@@ -185,7 +168,7 @@ export class SnapshotKeeper implements Snapshots {
     }
   }
 
-  async #read(key: SnapshotKey): Promise<StoredSnapshot | undefined> {
+  async #read(key: SnapshotKey): Promise<Snapshot | undefined> {
     const { store, now } = this.#options;
     try {
       const stored = await store.read(key);
@@ -201,33 +184,22 @@ export class SnapshotKeeper implements Snapshots {
     key: SnapshotKey,
     listing: ServerListing,
     detectedEra: DetectedEra | undefined,
-  ): Promise<readonly ToolDiff[]> {
+  ): Promise<void> {
     const { store } = this.#options;
     const savedAt = this.#options.now();
-    // A listing above this size is not read, compared or hashed: that would block the event loop.
-    if (sizeOfListing(listing) > MAX_SNAPSHOT_BYTES) return this.#warnTooLarge();
-    let differences: readonly ToolDiff[] = [];
+    // A listing above this size is not read or compared: that would block the event loop.
+    if (sizeOfListing(listing) > MAX_SNAPSHOT_BYTES) {
+      this.#warnTooLarge();
+      return;
+    }
     try {
       const stored = await this.#read(key);
       const isSame =
         stored !== undefined &&
         isSameDetectedEra(stored.detectedEra, detectedEra) &&
         sameListings(stored.listing, listing);
-      if (isSame && Math.abs(savedAt - stored.savedAt) <= DAY) return differences;
-      const previousTools = stored?.listing.tools.filter(isShowable) ?? [];
-      const history = {
-        items: previousTools,
-        fingerprints: stored?.readFingerprints() ?? new Map(),
-      };
-      const result = await compareWithHistory(history, listing.tools.filter(isShowable), savedAt);
-      differences = result.differences;
-      const snapshot = {
-        listing,
-        detectedEra,
-        savedAt,
-        readFingerprints: () => result.fingerprints,
-      };
-      if (await store.write(key, snapshot)) this.#isPruned = false;
+      if (isSame && Math.abs(savedAt - stored.savedAt) <= DAY) return;
+      if (await store.write(key, { listing, detectedEra, savedAt })) this.#isPruned = false;
       else this.#warnTooLarge();
     } catch (error) {
       const reason =
@@ -236,14 +208,12 @@ export class SnapshotKeeper implements Snapshots {
         `What servers list cannot be saved in ${store.location} (${reason}); ${CONSEQUENCE_TEXT}`,
       );
     }
-    return differences;
   }
 
-  #warnTooLarge(): readonly ToolDiff[] {
+  #warnTooLarge(): void {
     this.#warn(
       `What a server lists is not saved if it is larger than ${MAX_SNAPSHOT_BYTES} bytes; ${CONSEQUENCE_TEXT}`,
     );
-    return [];
   }
 
   /**
@@ -274,15 +244,15 @@ export function memorySnapshots({ now = Date.now }: { now?: () => number } = {})
 class MemoryStore implements SnapshotStore {
   readonly location = "memory";
   /** Snapshots by serialized key, oldest first. */
-  readonly #snapshots = new Map<string, StoredSnapshot>();
+  readonly #snapshots = new Map<string, Snapshot>();
 
-  async read(key: SnapshotKey): Promise<StoredSnapshot | undefined> {
+  async read(key: SnapshotKey): Promise<Snapshot | undefined> {
     return this.#snapshots.get(formatSnapshotKey(key));
   }
 
-  async readNewest(server: ServerIdentity): Promise<StoredSnapshot | undefined> {
+  async readNewest(server: ServerIdentity): Promise<Snapshot | undefined> {
     const identity = formatServerIdentity(server);
-    let newest: StoredSnapshot | undefined;
+    let newest: Snapshot | undefined;
     for (const [key, snapshot] of this.#snapshots) {
       const [stored] = JSON.parse(key) as [string];
       if (stored === identity && !(newest !== undefined && newest.savedAt > snapshot.savedAt))
@@ -291,7 +261,7 @@ class MemoryStore implements SnapshotStore {
     return newest;
   }
 
-  async write(key: SnapshotKey, snapshot: StoredSnapshot): Promise<boolean> {
+  async write(key: SnapshotKey, snapshot: Snapshot): Promise<boolean> {
     await this.remove(key);
     this.#snapshots.set(formatSnapshotKey(key), snapshot);
     return true;

@@ -62,6 +62,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel | undefined>> = {
   calls: undefined,
   catalog: "info",
   alert: "warn",
+  pins: undefined,
   approval: "info",
   client: "info",
   manifest: "error",
@@ -148,6 +149,8 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
     case "callFinished":
     case "callCancelled":
       return recordOfCall(event, time);
+    // What is pending is said by the alert about the server.
+    case "pins":
     case "calls":
       return undefined;
     case "catalog": {

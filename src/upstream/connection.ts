@@ -17,8 +17,11 @@ import type { AuthChallenge, ConnectionCookies } from "../transport/http/target.
 import { AuthorizationRunner, LoginElicitation } from "./authorization.ts";
 import { connect, type ConnectEnvironment, type ConnectEvents } from "./connect.ts";
 import { HealthMonitor } from "./health.ts";
-import { ListingSync } from "./listing.ts";
+import { type KnownListing, ListingSync } from "./listing.ts";
 import type { ClientRequest, ConnectionClients } from "./profile.ts";
+import { notAcceptedError, pinLevelOf } from "../pins/level.ts";
+import type { Review } from "../pins/pins.ts";
+import type { Route } from "../catalog/section.ts";
 import type { SavedListing } from "./saved-listings.ts";
 import type { Session } from "./session.ts";
 import {
@@ -144,7 +147,7 @@ export interface ConnectionOptions {
   /** Reports malformed output of the server, on all its connections. */
   readonly malformedOutput: MalformedOutputReporter;
   /** The listing of the previous connection, if this connection replaces one. */
-  readonly listing: ServerListing | undefined;
+  readonly former: KnownListing | undefined;
   /**
    * Whether the server is started before anybody wants it. Then no login begins, and no browser opens, until a client,
    * a call or the operator wants it.
@@ -158,6 +161,10 @@ export interface ConnectionOptions {
   /** Loads the listing that was saved when the server last ran. Never rejects. */
   loadSaved(): Promise<SavedListing | undefined>;
   save(saved: SavedListing): void;
+  /** Compares a listing with what was accepted; see `ListingSyncOptions.review`. */
+  review(peer: string | undefined, listing: ServerListing, isOver: () => boolean): Promise<Review>;
+  /** Called when a review is in use. */
+  reviewed(peer: string | undefined, review: Review): void;
   /** Called when the listing that clients see has changed. */
   changed(): void;
   /** Called when `isSettled` or `isListable` may have changed. */
@@ -243,10 +250,14 @@ export class Connection {
         loadSaved: () => options.loadSaved(),
         save: (saved) => options.save(saved),
         changed: () => options.changed(),
+        settled: () => options.settled(),
+        pin: () => pinLevelOf(this.#spec),
+        review: (listing, isOver) => options.review(this.peer, listing, isOver),
+        reviewed: (review) => options.reviewed(this.peer, review),
         warn: (text) => this.#log("warn", "server", text),
         timeout: () => this.spec.connectTimeout,
       },
-      options.listing,
+      options.former,
     );
     this.subscriptions = new Subscriptions({
       clock,
@@ -308,6 +319,41 @@ export class Connection {
     return this.#hasFailed || !this.canStart ? undefined : this.#listingSync.listing;
   }
 
+  /** The listing with all that is not accepted, and its review; undefined if `listing` is undefined for another reason. */
+  get known(): KnownListing | undefined {
+    return this.#hasFailed || !this.canStart ? undefined : this.#listingSync.known;
+  }
+
+  /** The tools and prompts that the server lists, but clients are not shown because they are not accepted. */
+  get withheld(): ServerListing | undefined {
+    return this.#spec.pin === "block" && this.canStart ? this.#listingSync.withheld : undefined;
+  }
+
+  /** The server's name and version, if it has told them. */
+  get peer(): string | undefined {
+    const peer = this.#session?.handshake?.peer ?? this.#past.peer;
+    return peer && `${peer.name} ${peer.version}`.trim();
+  }
+
+  /** Compares the listing with what was accepted again, because that has changed. */
+  reviewAgain(): Promise<void> {
+    return this.#listingSync.reviewAgain();
+  }
+
+  /**
+   * The error for a request of a tool or prompt that is not accepted; undefined if it may be sent.
+   * @param name the name that clients see; `remoteName`: the server's own
+   * @param wasSent whether the request was sent once already
+   */
+  pinError(
+    { kind, name, remoteName }: Pick<Route, "kind" | "name" | "remoteName">,
+    wasSent = false,
+  ): HubError | undefined {
+    if (this.#spec.pin !== "block") return undefined;
+    const refusal = this.#listingSync.refusalOf(kind, remoteName);
+    return refusal && notAcceptedError(this.#spec.name, name, refusal, wasSent);
+  }
+
   /** Whether a call would start the server. */
   get canStart(): boolean {
     return this.#goal !== "down";
@@ -327,7 +373,7 @@ export class Connection {
    * attempt to connect has ended or has taken longer than `connectTimeout`, or no attempt is planned.
    */
   get isSettled(): boolean {
-    if (this.#listingSync.isLoadingSaved) return false;
+    if (this.#listingSync.isLoadingSaved || this.#listingSync.isReviewing) return false;
     if (this.isLate) return true;
     if (this.#isStartedToList) return false;
     return this.#hasAttempted || (this.state.at === "idle" && this.#goal !== "up");
@@ -471,6 +517,8 @@ export class Connection {
   update(spec: RunnableServer): void {
     const hasOtherStartLimits = changesStartLimits(this.spec, spec);
     this.#spec = spec;
+    // What is accepted may depend on the settings of the scan, too.
+    void this.#listingSync.reviewAgain();
     const session = sessionOf(this.state);
     if (session !== undefined) this.#startHealthMonitor(session);
     else if (hasOtherStartLimits && causeOfState(stateAfterStop(this.state)) !== undefined)
@@ -681,7 +729,11 @@ export class Connection {
       if (epoch !== this.#epoch) return;
       this.#startDuration = duration;
       eraMemory.onConnected(session, this.spec);
-      this.#listingSync.update(listing);
+      const adopted = this.#listingSync.update(listing, () => epoch !== this.#epoch);
+      if (typeof adopted !== "boolean") {
+        await adopted;
+        if (epoch !== this.#epoch) return;
+      }
       this.#signal({ kind: "opened", session });
       session.onListed();
       this.#listingSync.relist([...this.#changedKinds]);

@@ -12,6 +12,10 @@ import {
   type ServerListing,
 } from "../catalog/listing.ts";
 import { EraMemory, type PartialListing, readListMetadata } from "./connect.ts";
+import { keyOf as definitionKeyOf } from "../pins/definitions.ts";
+import type { PinRefusal } from "../pins/level.ts";
+import type { Review } from "../pins/pins.ts";
+import type { PinLevel } from "../manifest/manifest.ts";
 import type { SavedListing } from "./saved-listings.ts";
 import type { Session } from "./session.ts";
 
@@ -129,6 +133,17 @@ export interface ListingSyncOptions {
   loadSaved(): Promise<SavedListing | undefined>;
   save(saved: SavedListing): void;
   changed(): void;
+  /** Called when `isReviewing` may have changed. */
+  settled(): void;
+  /** What happens when the server lists something else than what was accepted. */
+  pin(): PinLevel;
+  /**
+   * Compares a listing with what was accepted. Never rejects.
+   * @param isOver whether nobody needs the result any more
+   */
+  review(listing: ServerListing, isOver: () => boolean): Promise<Review>;
+  /** Called when a review is in use. */
+  reviewed(review: Review): void;
   warn(text: string): void;
   /** Returns the time limit for listing one kind again, in ms. */
   timeout(): number;
@@ -143,14 +158,24 @@ const LOAD_SAVED_LIMIT = 50;
 /** Bounds for a server's `ttlMs`, in ms: a value outside of them is raised or lowered. */
 const TTL_BOUNDS = { min: 1000, max: 24 * 60 * 60_000 };
 
+/** A listing, and its comparison with what was accepted, if that was made. */
+export interface KnownListing {
+  readonly listing: ServerListing;
+  readonly review: Review | undefined;
+}
+
 /**
  * Keeps the last known listing of one server up to date. The listing outlives sessions, and its saved copy outlives the
- * hub.
+ * hub. If only accepted definitions are shown (`pin` is `block`), a listing is reviewed before it is adopted.
  */
 export class ListingSync {
   readonly eraMemory = new EraMemory();
   readonly #options: ListingSyncOptions;
   #listing: ServerListing | undefined;
+  /** The last review, of `#listing` or of an earlier listing. */
+  #review: Review | undefined;
+  /** The end of the last review that was begun: reviews run one after the other. Never rejects. */
+  #reviewed: Promise<unknown> = Promise.resolve();
   #source: "snapshot" | "server" | undefined;
   #savedAt: number | undefined;
   /**
@@ -170,15 +195,59 @@ export class ListingSync {
   #resumed: PromiseWithResolvers<void> | undefined;
   readonly #savedLoaded = Promise.withResolvers<void>();
 
-  /** @param listing the listing of the previous connection, if this connection replaces one */
-  constructor(options: ListingSyncOptions, listing: ServerListing | undefined) {
+  /** @param former the listing of the previous connection, if this connection replaces one */
+  constructor(options: ListingSyncOptions, former: KnownListing | undefined) {
     this.#options = options;
-    this.#listing = listing;
-    if (listing !== undefined) this.#source = "snapshot";
+    this.#listing = former?.listing;
+    this.#review = former?.review;
+    if (former !== undefined) this.#source = "snapshot";
   }
 
+  /** The listing that clients see: under `block`, what of it is accepted. */
   get listing(): ServerListing | undefined {
-    return this.#listing;
+    if (this.#options.pin() !== "block") return this.#listing;
+    return this.#isReviewed ? this.#review?.accepted : undefined;
+  }
+
+  /** All that the server lists, accepted or not; undefined if that is not known. */
+  get known(): KnownListing | undefined {
+    return this.#listing && { listing: this.#listing, review: this.review };
+  }
+
+  /** The comparison of the present listing with what was accepted; undefined if there is none. */
+  get review(): Review | undefined {
+    return this.#isReviewed && this.#options.pin() !== "off" ? this.#review : undefined;
+  }
+
+  /** What the review leaves out of the present listing; undefined if nothing. */
+  get withheld(): ServerListing | undefined {
+    return this.#isReviewed ? this.#review?.withheld : undefined;
+  }
+
+  get #isReviewed(): boolean {
+    return this.#listing !== undefined && this.#review?.listing === this.#listing;
+  }
+
+  /** Whether a listing is known, but not shown before it is reviewed. */
+  get isReviewing(): boolean {
+    return this.#options.pin() === "block" && this.#listing !== undefined && !this.#isReviewed;
+  }
+
+  /**
+   * Why a tool or prompt must not be used, if only accepted ones may be: `fault` is a sentence, if nothing of the server
+   * may be used. Undefined: it may be used.
+   * @param name the server's own name
+   */
+  refusalOf(kind: Kind, name: string): PinRefusal | undefined {
+    if (this.#options.pin() !== "block") return undefined;
+    if (kind !== "tools" && kind !== "prompts") return undefined;
+    if (this.#listing === undefined) return undefined;
+    if (!this.#isReviewed) return { reason: "unknown" };
+    const fault = this.#review?.fault;
+    if (fault !== undefined) return { reason: "unknown", fault };
+    const key = definitionKeyOf({ kind: kind === "tools" ? "tool" : "prompt", name });
+    const pending = this.#review?.pending.get(key);
+    return pending;
   }
 
   /** Whether the listing was read from the server over this connection ("server"), or earlier ("snapshot"). */
@@ -213,31 +282,125 @@ export class ListingSync {
     const cancelTimer = this.#options.clock.after(LOAD_SAVED_LIMIT, this.#savedLoaded.resolve);
     const saved = await this.#options.loadSaved();
     cancelTimer();
+    this.eraMemory.loadSaved(saved?.detectedEra);
+    if (saved === undefined || this.#options.pin() !== "block") {
+      this.#endLoading();
+      if (saved !== undefined) this.#adoptSaved(saved, withoutCachingHints(saved.listing));
+      return;
+    }
+    this.#savedLoaded.resolve();
+    await this.#reviewNext({
+      listing: () => withoutCachingHints(saved.listing),
+      isOver: () => this.#isOwn,
+      adopt: (listing) => {
+        this.#endLoading();
+        this.#adoptSaved(saved, listing);
+      },
+    });
+    this.#endLoading();
+  }
+
+  #endLoading(): void {
     this.#isLoadingSaved = false;
     this.#savedLoaded.resolve();
-    this.eraMemory.loadSaved(saved?.detectedEra);
+  }
+
+  #adoptSaved({ savedAt }: SavedListing, listing: ServerListing): void {
     // If the server was listed in the meantime, the saved listing is out of date.
-    if (saved === undefined || this.#isOwn) return;
-    this.#listing = { ...saved.listing, hints: withoutCaching(saved.listing.hints) };
+    if (this.#isOwn) return;
+    this.#listing = listing;
     this.#source = "snapshot";
-    this.#savedAt = saved.savedAt;
+    this.#savedAt = savedAt;
     this.#isOwn = true;
     this.#options.changed();
   }
 
   /**
-   * Adopts a new listing of the server. Kinds that are missing in it stay as they were.
-   * @returns whether anything has changed
+   * Adopts a new listing of the server, under `block` after its review. Kinds that are missing in it stay as they were.
+   * @param isOver whether the listing is not needed any more
+   * @returns whether anything has changed; a promise only under `block`
    */
-  update(listed: PartialListing): boolean {
-    const listing: ServerListing = { ...EMPTY_LISTING, ...this.#listing, ...listed };
-    const isSame = this.#listing !== undefined && sameListings(this.#listing, listing);
+  update(listed: PartialListing, isOver: () => boolean): boolean | Promise<boolean> {
+    if (this.#options.pin() === "block") return this.#updateReviewed(listed, isOver);
+    const saved = this.#source === "snapshot" ? this.#listing : undefined;
+    const hasChanged = this.#adopt(this.#merge(listed));
+    // What was listed in an earlier run was seen first, even if it was not compared then.
+    if (hasChanged && saved !== undefined && this.#review === undefined)
+      void this.#reviewNext({ listing: () => saved, isOver: () => this.#options.pin() === "off" });
+    if (hasChanged || !this.#isReviewed) void this.#reviewPresent();
+    return hasChanged;
+  }
+
+  async #updateReviewed(listed: PartialListing, isOver: () => boolean): Promise<boolean> {
+    let hasChanged = false;
+    await this.#reviewNext({
+      listing: () => {
+        const listing = this.#merge(listed);
+        const isKnown = this.#isReviewed && this.#listing && sameListings(this.#listing, listing);
+        return isKnown === true ? this.#listing : listing;
+      },
+      isOver,
+      adopt: (listing) => {
+        hasChanged = this.#adopt(listing);
+      },
+    });
+    return hasChanged;
+  }
+
+  #merge(listed: PartialListing): ServerListing {
+    return { ...EMPTY_LISTING, ...this.#listing, ...listed };
+  }
+
+  /**
+   * Reviews the present listing, unless it changes meanwhile. The first listing is reviewed in any case: what is listed
+   * first is the baseline.
+   */
+  #reviewPresent(isForced = false): Promise<void> {
+    const listing = this.#listing;
+    return this.#reviewNext({
+      listing: () => listing,
+      isOver: () => {
+        const isReplaced = listing !== this.#listing && this.#review !== undefined;
+        return isReplaced || this.#options.pin() === "off";
+      },
+      isForced,
+    });
+  }
+
+  /** Reviews the present listing again, because what is accepted, or what happens otherwise, has changed. */
+  async reviewAgain(): Promise<void> {
+    await this.#reviewPresent(true);
+    this.#options.changed();
+    this.#options.settled();
+  }
+
+  /** Reviews a listing after all earlier reviews. Never rejects. */
+  #reviewNext({ listing: toReview, isOver, adopt, isForced = false }: ReviewTask): Promise<void> {
+    const reviewed = this.#reviewed.then(async () => {
+      const listing = isOver() ? undefined : toReview();
+      if (listing === undefined) return;
+      const isKnown = !isForced && this.#review?.listing === listing;
+      const review = isKnown ? this.#review : await this.#options.review(listing, isOver);
+      if (isOver()) return;
+      this.#review = review;
+      adopt?.(listing);
+      if (review !== undefined && !isKnown) this.#options.reviewed(review);
+    });
+    this.#reviewed = reviewed;
+    return reviewed;
+  }
+
+  /** @returns whether anything has changed */
+  #adopt(listing: ServerListing): boolean {
+    const before = this.#listing;
+    const isSame = before !== undefined && sameListings(before, listing);
+    const isReviewed = this.#review?.listing === listing && listing !== before;
     this.#source = "server";
     this.#savedAt = undefined;
     this.#isOwn = true;
-    if (!isSame) this.#listing = listing;
+    if (!isSame || isReviewed) this.#listing = listing;
     this.#options.save({ listing, detectedEra: this.eraMemory.detectedEra });
-    if (!isSame) this.#options.changed();
+    if (!isSame || isReviewed) this.#options.changed();
     return !isSame;
   }
 
@@ -296,8 +459,9 @@ export class ListingSync {
     const cancelTimer = this.#options.clock.after(ms, () => abort.abort(timeoutError));
     try {
       const items = await session.list(kind, abort.signal);
+      const isOver = (): boolean => this.#session !== session;
       const hasChanged =
-        this.#session === session && this.update({ [kind]: items, ...readListMetadata(session) });
+        !isOver() && (await this.update({ [kind]: items, ...readListMetadata(session) }, isOver));
       return hasChanged ? "changed" : "same";
     } catch (error) {
       if (this.#session !== session) return "same";
@@ -326,6 +490,22 @@ export class ListingSync {
       this.#options.clock.after(delay, () => this.relist([kind])),
     );
   }
+}
+
+/** A review that is to be made. */
+interface ReviewTask {
+  /** Returns the listing to review, when the earlier reviews have ended. */
+  readonly listing: () => ServerListing | undefined;
+  /** Whether nobody needs the review any more. */
+  readonly isOver: () => boolean;
+  /** Is called with the listing in the turn in which its review is stored. */
+  readonly adopt?: (listing: ServerListing) => void;
+  /** Whether a listing that was reviewed is reviewed again. */
+  readonly isForced?: boolean;
+}
+
+function withoutCachingHints(listing: ServerListing): ServerListing {
+  return { ...listing, hints: withoutCaching(listing.hints) };
 }
 
 /** Cache hints that forbid caching: clients must not cache a saved listing, because it may be out of date. */

@@ -1,7 +1,6 @@
 import type { Alerts } from "../base/alerts.ts";
 import { HubError } from "../base/errors.ts";
 import type { EventBus, StateName } from "../base/hub-events.ts";
-import type { ServerListing } from "../catalog/listing.ts";
 import { diffServers, hasSameProgram } from "../manifest/diff.ts";
 import { valueNamesOf } from "../manifest/client-values.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
@@ -14,6 +13,9 @@ import {
   type ServerSubset,
   SHARED_PROFILE,
 } from "./profile.ts";
+import { pinLevelOf } from "../pins/level.ts";
+import type { PinnedServer, Pins } from "../pins/pins.ts";
+import type { KnownListing } from "./listing.ts";
 import type { ListingMemory } from "./saved-listings.ts";
 import {
   connectionKeyOf,
@@ -34,6 +36,8 @@ export interface PoolOptions {
   readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly memory: ListingMemory;
+  /** Compares what servers list with what was accepted. */
+  readonly pins: Pick<Pins, "review" | "report" | "end">;
   /** Whether clients of several processes share the hub, and bring the values of servers' entries. */
   isShared(): boolean;
   /** Returns a random number from 0 to 1. */
@@ -69,7 +73,7 @@ interface PooledConnection {
 
 /** The state that a connection takes over from the one that it replaces. */
 interface FormerConnection {
-  readonly listing?: ServerListing | undefined;
+  readonly former?: KnownListing | undefined;
   readonly isEarly?: boolean;
 }
 
@@ -204,7 +208,11 @@ export class ServerPool {
     if (server.goal === "down" || hasNewIsolation) this.#retireAll(server, startForClients);
     else {
       if (difference === "process") this.#replaceAll(server, users);
-      else for (const connection of connectionsOf(server)) connection.update(spec);
+      else
+        for (const [key, { connection }] of server.connections) {
+          connection.update(spec);
+          if (pinLevelOf(spec) === "off") this.#options.pins.end(spec.name, key);
+        }
       startForClients();
     }
     this.#options.changed();
@@ -485,13 +493,16 @@ export class ServerPool {
   #create(
     server: PooledServer,
     creator: ClientProfile,
-    { listing, isEarly = false }: FormerConnection = {},
+    { former, isEarly = false }: FormerConnection = {},
   ): Connection {
     const options = this.#options;
     const { spec } = server;
     const profile = spec.isolation === "one" ? everybodyLike(creator) : creator;
     const key = connectionKeyOf(spec, profile);
-    const connection = new Connection({
+    const reviewed = (peer: string | undefined): PinnedServer => {
+      return { spec: connection.spec, origin: profile.origin, connection: key, peer };
+    };
+    const connection: Connection = new Connection({
       ...options,
       spec,
       key,
@@ -500,12 +511,21 @@ export class ServerPool {
       origin: profile.origin,
       isPrivate: !hasSharedConnections(spec) || valuesKeyOf(spec, profile.origin) !== "",
       clients: this.#clientsOf(server, profile),
-      listing,
+      former,
       isEarly,
       ready: this.#conflictingStopped(spec, key),
       goal: () => server.goal,
       loadSaved: () => options.memory.load(spec, profile),
       save: (saved) => options.memory.save(spec, profile, saved),
+      review: (peer, listing, isOver) =>
+        options.pins.review(
+          reviewed(peer),
+          listing,
+          () => isOver() || this.#retired.has(connection),
+        ),
+      reviewed: (peer, review) => {
+        if (!this.#retired.has(connection)) void options.pins.report(reviewed(peer), review);
+      },
       onIdleStop: () => {
         if (server.goal === "up") server.goal = "onDemand";
       },
@@ -579,8 +599,8 @@ export class ServerPool {
         const isSame = hasSameProgram(connection.spec, server.spec);
         // Connections that differed in clients' values may be one for the new specification.
         if (server.connections.has(key)) continue;
-        const { isEarly, listing } = connection;
-        this.#create(server, profile, { isEarly, listing: isSame ? listing : undefined });
+        const { isEarly, known } = connection;
+        this.#create(server, profile, { isEarly, former: isSame ? known : undefined });
       }
     });
   }
@@ -646,6 +666,7 @@ export class ServerPool {
     const { connection } = server.connections.get(key) ?? {};
     if (connection === undefined) return () => {};
     server.connections.delete(key);
+    this.#options.pins.end(server.spec.name, key);
     const stopped = Promise.withResolvers<void>();
     const isForOtherClients = limit === OTHER_CLIENTS && connection.isBusy;
     this.#retired.set(connection, { key, stopped: stopped.promise, isForOtherClients });

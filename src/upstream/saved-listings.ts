@@ -1,4 +1,3 @@
-import type { Alerts } from "../base/alerts.ts";
 import type { ClientOrigin } from "../manifest/client-values.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { ServerIdentity, Snapshot, SnapshotKey, Snapshots } from "../snapshot/snapshots.ts";
@@ -13,30 +12,15 @@ export type ResolveIdentity = (
   origin?: ClientOrigin,
 ) => Promise<ServerIdentity | undefined>;
 
-/** Saves servers' listings for the hub's next start. Raises an alert if descriptions of tools have changed. */
+/** Saves servers' listings for the hub's next start. */
 export class SavedListings implements ListingMemory {
   readonly #snapshots: Snapshots;
   readonly #resolveIdentity: ResolveIdentity;
-  readonly #alerts: Alerts;
-  readonly #redact: (text: string) => string;
   readonly #saving = new Set<Promise<void>>();
-  /** The last changes by server: when, in ms since the epoch, and the tools that have changed without a long break. */
-  readonly #lastChanges = new Map<
-    string,
-    { readonly at: number; readonly names: ReadonlySet<string> }
-  >();
 
-  /** @param redact removes secrets from the text of an alert */
-  constructor(
-    snapshots: Snapshots,
-    resolveIdentity: ResolveIdentity,
-    alerts: Alerts,
-    redact: (text: string) => string,
-  ) {
+  constructor(snapshots: Snapshots, resolveIdentity: ResolveIdentity) {
     this.#snapshots = snapshots;
     this.#resolveIdentity = resolveIdentity;
-    this.#alerts = alerts;
-    this.#redact = redact;
   }
 
   async load(spec: RunnableServer, profile: ClientProfile): Promise<SavedListing | undefined> {
@@ -62,33 +46,7 @@ export class SavedListings implements ListingMemory {
   ): Promise<void> {
     const key = await this.#keyOf(spec, profile);
     if (key === undefined) return;
-    const differences = await this.#snapshots.save(key, listing, detectedEra);
-    if (differences.length === 0) return;
-    const { name: server } = spec;
-    const isRepeated = this.#noteChange(
-      server,
-      differences.map(({ name }) => name),
-    );
-    const names = differences.map(({ name }) => `"${name}"`).join(", ");
-    const texts = differences.map(({ name, text }) => `${name}:\n${text}`);
-    const text = `Server "${server}" changed what it says of ${names}.\n${texts.join("\n")}`;
-    this.#alerts.raise({
-      kind: "toolsChanged",
-      server,
-      text: this.#redact(text).slice(0, MAX_ALERT_LENGTH),
-      ...(isRepeated && { repeated: true }),
-    });
-  }
-
-  /** Notes which tools have changed. @returns whether all of them have kept changing */
-  #noteChange(server: string, names: readonly string[]): boolean {
-    const now = Date.now();
-    const last = this.#lastChanges.get(server);
-    const known =
-      last !== undefined && now - last.at < REPEAT_PERIOD ? last.names : new Set<string>();
-    const isRepeated = names.every((name) => known.has(name));
-    this.#lastChanges.set(server, { at: now, names: new Set([...known, ...names]) });
-    return isRepeated;
+    await this.#snapshots.save(key, listing, detectedEra);
   }
 
   async #keyOf(spec: RunnableServer, profile: ClientProfile): Promise<SnapshotKey | undefined> {
@@ -97,12 +55,6 @@ export class SavedListings implements ListingMemory {
     return identity && { ...identity, era, capabilities };
   }
 }
-
-/** A tool that changes again within this time keeps changing, in ms. Then only its first change is logged. */
-const REPEAT_PERIOD = 10 * 60_000;
-
-/** Maximum length of an alert's text, in characters, because a server may have changed every tool. */
-const MAX_ALERT_LENGTH = 4000;
 
 /** Stores and loads servers' listings and eras for the hub's next run. */
 export interface ListingMemory {

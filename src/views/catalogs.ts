@@ -86,6 +86,8 @@ export class CatalogCache {
       readonly source: CatalogSource;
     }
   >();
+  /** For each cached catalog, by its key: what is withheld of the same servers, because it is not accepted. */
+  readonly #withheld = new Map<string, Catalog>();
   /** For each server, the keys of the log lines that were already written about its items. */
   readonly #loggedNotes = new Map<string, Set<string>>();
   /** The exposed names that now lead to another tool than at first, each with its first route. */
@@ -119,6 +121,27 @@ export class CatalogCache {
     return isOwn ? makePart() : getOrMake(this.#filtered, `${mode.key}\n${key}`, makePart);
   }
 
+  /**
+   * The tools and prompts of the client's servers that it is not shown because they are not accepted (pins), under the
+   * names that they would have; undefined if there are none.
+   */
+  withheld(profile: ClientProfile): Catalog | undefined {
+    const { pool } = this.#options;
+    const servers = pool.connections(profile).flatMap(({ spec, withheld: listing }) => {
+      return listing === undefined ? [] : [{ spec, listing }];
+    });
+    if (servers.length === 0) return undefined;
+    const make = (): Catalog => {
+      const sources = servers.map(({ spec, listing }) =>
+        makeSource(spec, listing, namePrefixOf(profile.subset, spec), profile.era),
+      );
+      return buildCatalog(sources, this.names, this.#options.digest, true);
+    };
+    return this.#hasOwnCatalog(profile)
+      ? make()
+      : getOrMake(this.#withheld, this.keyOf(profile), make);
+  }
+
   /** Equal for clients that always see the same catalog. */
   keyOf(profile: ClientProfile, mode?: ModeSelection): string {
     const { subset, keys, client } = profile;
@@ -137,6 +160,7 @@ export class CatalogCache {
     this.version++;
     this.#catalogs.clear();
     this.#filtered.clear();
+    this.#withheld.clear();
   }
 
   /** Called when clients' modes have changed. @param dropsFilters whether the filter of a mode has changed */

@@ -8,6 +8,7 @@ import { isNamed } from "../catalog/exposure.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { FilterItem } from "../catalog/filter.ts";
 import { KIND_NOUNS, KINDS, type Kind, type ServerListing } from "../catalog/listing.ts";
+import type { ListedRoute, Section } from "../catalog/section.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../base/clock.ts";
 import { filterCapabilityClass } from "../protocol/capabilities.ts";
@@ -195,6 +196,22 @@ export class ClientView {
     if (hiding === undefined) return;
     const noun = KIND_NOUNS[kind].replace(/^./, (letter) => letter.toUpperCase());
     throw new HubError("notInMode", `${noun} "${name}" is not part of mode "${hiding.name}".`);
+  }
+
+  /**
+   * The error for a tool or prompt that the client is not shown because it is not accepted (pins); undefined if there is
+   * no such entry, or the client's modes hide it.
+   * @param find finds the route of the request among such entries
+   */
+  withheldError(
+    kind: Kind,
+    find: (section: Section) => ListedRoute | undefined,
+  ): HubError | undefined {
+    const section = this.#options.catalogCache.withheld(this.#profile)?.[kind];
+    const route = section && find(section);
+    const entry = route && section.entry(route.name);
+    if (route === undefined || entry === undefined || this.isHidden(kind, entry)) return undefined;
+    return this.connection(entry.server)?.pinError(route);
   }
 
   /** Whether the client's modes hide the item. */

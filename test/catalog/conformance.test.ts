@@ -204,7 +204,7 @@ describe("a malformed entry of one server", () => {
     dead.onInitialize = () => '"error":{"code":-32603,"message":"out of order"}';
     const snapshots = {
       load: () => Promise.resolve({ listing: { ...EMPTY_LISTING, ...kept }, savedAt: 0 }),
-      save: () => Promise.resolve([]),
+      save: () => Promise.resolve(),
       flush: async () => {},
     };
     const servers = { bad: BARE.bad };

@@ -20,7 +20,6 @@ async function connect(script: ScriptedServer, kept?: ServerListing) {
     load: () => Promise.resolve(kept && { listing: kept, savedAt: 0 }),
     save: async (_, found) => {
       offer = found;
-      return [];
     },
     flush: () => Promise.resolve(),
   };

@@ -3,10 +3,12 @@ import { describe, it } from "node:test";
 import { assert as check, json, property } from "fast-check";
 import { utf8 } from "../../src/base/bytes.ts";
 import {
-  diffFromFingerprints,
-  diffTools,
+  changeLines,
+  TOOL_PARTS,
   toolPartTexts,
   type ToolPart,
+  type ValueChange,
+  valueChangesOf,
 } from "../../src/catalog/tool-diff.ts";
 import { type ListedItem, readPage } from "../../src/catalog/listing.ts";
 
@@ -19,12 +21,34 @@ function itemOf(tool: string | object): ListedItem {
   return item;
 }
 
+/** Maximum length of a value. */
+const WIDTH = 140;
+
+/** The changes of each part that has some. */
+function changesOf(
+  before: ListedItem,
+  after: ListedItem,
+): ReadonlyMap<ToolPart, readonly ValueChange[]> {
+  const [old, present] = [toolPartTexts(before), toolPartTexts(after)];
+  const parse = (text: string | undefined): unknown =>
+    text === undefined ? undefined : JSON.parse(text);
+  return new Map(
+    TOOL_PARTS.flatMap((part) => {
+      const values = [parse(old.get(part)), parse(present.get(part))] as const;
+      const { changes } = valueChangesOf(...values, part, 50, WIDTH);
+      return changes.length === 0 ? [] : [[part, changes]];
+    }),
+  );
+}
+
 function linesOf(before: string | object, after: string | object): readonly string[] {
-  return diffTools(itemOf(before), itemOf(after))?.text.split("\n") ?? [];
+  const changes = changesOf(itemOf(before), itemOf(after));
+  return [...changes.values()].flatMap((each) => each.flatMap(changeLines));
 }
 
 function partsOf(before: string | object, after: string | object): readonly ToolPart[] | undefined {
-  return diffTools(itemOf(before), itemOf(after))?.parts;
+  const parts = [...changesOf(itemOf(before), itemOf(after)).keys()];
+  return parts.length === 0 ? undefined : parts;
 }
 
 const words = (text: string, count: number): string => `${text} `.repeat(count);
@@ -110,13 +134,12 @@ describe("two tools", () => {
       property(json(), json(), (a, b) => {
         const items = [a, b].map((text) => itemOf(schema(text)));
         const [before, after] = items as [ListedItem, ListedItem];
-        const difference = diffTools(before, after);
+        const lines = [...changesOf(before, after).values()].flat().flatMap(changeLines);
         const [old, present] = items.map((item) => toolPartTexts(item).get("inputSchema"));
-        assert.equal(difference === undefined, old === present);
+        assert.equal(lines.length === 0, old === present);
         assert.deepEqual(JSON.parse(old ?? ""), JSON.parse(a));
-        if (difference === undefined) return;
-        assert.ok(difference.text.length <= 600);
-        assert.doesNotMatch(difference.text.replaceAll("\n", ""), /\p{C}/u);
+        assert.ok(lines.every((line) => line.length <= 200 + WIDTH + 4));
+        assert.doesNotMatch(lines.join(""), /\p{C}/u);
       }),
       { numRuns: 500, examples: EXAMPLES },
     );
@@ -199,34 +222,13 @@ describe("the text of a difference", () => {
     ]);
   });
 
-  it("tells nothing after a change that has no room", () => {
-    const long = "l".repeat(200);
-    const before = { a: long, b: long, c: 1 };
-    const after = { a: `m${long}m`, b: `m${long}m`, c: 2 };
-    const lines = linesOf({ inputSchema: before }, { inputSchema: after });
-    assert.deepEqual(lines.slice(2), ["… and 2 more"]);
-  });
-
-  it("begins with the description, and counts what it has no room for", () => {
-    const many = (prefix: string): object => ({
-      description: `${prefix} it`,
-      inputSchema: Object.fromEntries(
-        Array.from({ length: 100 }, (_, i) => [`${"long".repeat(50)}${i}`, prefix.repeat(100)]),
-      ),
-    });
-    const lines = linesOf(many("Reads"), many("Sends"));
-    assert.deepEqual(lines.slice(0, 2), ["- Reads it", "+ Sends it"]);
-    assert.equal(lines.length, 5);
-    assert.equal(lines.at(-1), "… and 99 more");
-    assert.ok(lines.join("\n").length <= 600);
-  });
-
-  it("says of a tool that was away which parts are other ones, and how they are now", () => {
-    const item = itemOf({ title: "T", description: "Sends", inputSchema: { a: 1 } });
-    assert.deepEqual(diffFromFingerprints(item, ["description", "inputSchema", "annotations"]), {
-      name: "t",
-      parts: ["description", "inputSchema", "annotations"],
-      text: 'Removed and added again with another description, inputSchema, annotations.\n+ Sends\n+ inputSchema: {"a":1}',
-    });
+  it("counts what it leaves out, and nothing after that", () => {
+    const values = Array.from({ length: 9 }, (_, at) => at);
+    const { changes, omitted } = valueChangesOf([], values, "list", 4);
+    assert.deepEqual(
+      changes.map(({ path }) => path),
+      ["list[0]", "list[1]", "list[2]", "list[3]"],
+    );
+    assert.equal(omitted, 5);
   });
 });

@@ -80,6 +80,7 @@ function documentWith(
     endpoint: undefined,
     maxAttempts: 0,
     remedies: [],
+    pending: 0,
     shown,
     tokens: 0,
   };

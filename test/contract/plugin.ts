@@ -618,6 +618,7 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     raised: i === 0,
     alert: { id: `${i}`, at: 1, kind, server: "s", text: i === 0 ? "Look." : "" },
   })),
+  pins: [{ kind: "pins", server: "a", pending: 1 }],
   approval: [
     { kind: "approval", change: "asked", ...QUESTION },
     { kind: "approval", change: "decided", ...QUESTION, ...DECIDED, by: "timeout" },

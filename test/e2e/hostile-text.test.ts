@@ -80,6 +80,7 @@ const LINES: Readonly<Record<string, readonly string[]>> = {
   alerts: ["alerts"],
   limits: ["limits"],
   approvals: ["approvals", "approvals --remembered"],
+  pins: ["pins", "pins --json"],
   scan: ["scan", "scan --json"],
   check: ["check", "check --json", "check --config bad.toml", "check --config broken.toml"],
   doctor: ["doctor --connect"],

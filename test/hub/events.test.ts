@@ -561,15 +561,11 @@ describe("an alert", () => {
   });
 
   it("is not raised about a server that was removed before it was found out", async () => {
-    const latch = new Latch();
-    const snapshots = memorySnapshots();
-    snapshots.save = async () => {
-      await latch.wait();
-      return [{ name: "x", parts: ["title"], text: "other" }];
-    };
-    const { hub, events } = await beginOne({}, {}, snapshots);
+    const { a, hub, events } = await beginOne();
+    a.tools = ['{"name":"x","description":"Other.","inputSchema":{"type":"object"}}'];
+    const refreshed = hub.refresh("a");
     hub.remove("a");
-    latch.open();
+    await refreshed;
     await turn();
     assert.deepEqual([alertsOf(hub), changesOf(events)], [[], []]);
   });

@@ -90,6 +90,7 @@ const SETTINGS = {
   approval: "always",
   approvalWait: 1,
   limits: { maxConcurrent: 1 },
+  pin: "block",
   scan: "block",
   scanIgnore: { a: ["imperative"] },
 } as const satisfies Partial<StdioServer>;

@@ -9,7 +9,7 @@ import { parseRows, type Row } from "../harness/rows.ts";
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
 const SERVER_KEYS =
-  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, approvalWait, limits, scan, scanIgnore, tools, prompts, skills";
+  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, approvalWait, limits, pin, scan, scanIgnore, tools, prompts, skills";
 const SOURCES = `"environment", "file"`;
 const SEPARATES = "which separates a prefix from the name of a tool";
 
@@ -26,12 +26,12 @@ const TOML = `
   [hub]⏎nmae = "x"⏎paralelStarts = 4⏎toString = 1
     2:1: hub.nmae: unknown key; did you mean "name"?
     3:1: hub.paralelStarts: unknown key; did you mean "parallelStarts"?
-    4:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, shared, linger, conversationDays, conversationSize, mode, expose, exposeBudget, httpToken
+    4:1: hub.toString: unknown key; the known keys are name, separator, nameLimit, clientPrefix, listWait, parallelStarts, control, instructions, evictSessions, shared, linger, conversationDays, conversationSize, mode, expose, exposeBudget, pinFile, httpToken
   [defaults]⏎CallTimeout = 1⏎heathInterval = 1⏎reconect.base = 1⏎lazy = true
     2:1: defaults.CallTimeout: unknown key; did you mean "callTimeout"?
     3:1: defaults.heathInterval: unknown key; did you mean "healthInterval"?
     4:1: defaults.reconect: unknown key; did you mean "reconnect"?
-    5:1: defaults.lazy: unknown key; the known keys are connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, agentApproval, approvalWait, approvalTimeout, scan
+    5:1: defaults.lazy: unknown key; the known keys are connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, agentApproval, approvalWait, approvalTimeout, pin, scan
   [defaults.reconnect]⏎max_attempts = 4
     2:1: defaults.reconnect.max_attempts: unknown key; did you mean "maxAttempts"?
   …⏎inherit-env = []⏎  tools.alow = []⏎idle_stop = 0⏎lasy = true⏎disabled = true

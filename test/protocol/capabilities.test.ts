@@ -249,7 +249,7 @@ describe("what was listed", () => {
             kept.push(capabilities);
             return Promise.resolve(undefined);
           },
-          save: () => Promise.resolve([]),
+          save: () => Promise.resolve(),
           flush: () => Promise.resolve(),
         },
       },

@@ -24,7 +24,6 @@ import { describe, it } from "node:test";
 import { assert as check, asyncProperty, nat } from "fast-check";
 import { utf8 } from "../../src/base/bytes.ts";
 import { EMPTY_LISTING, readPage } from "../../src/catalog/listing.ts";
-import { compareWithHistory, type ListingHistory } from "../../src/snapshot/tool-fingerprints.ts";
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
 import { memorySnapshots, type SnapshotKey, type Snapshots } from "../../src/snapshot/snapshots.ts";
 import {
@@ -209,37 +208,6 @@ describe("snapshots on disk", () => {
     await store.open().save(SNAPSHOT_KEY, ITEMS);
     assert.notEqual((await stat(file)).ino, ino);
   });
-
-  test("remember in the next hub how tools were described", async (store) => {
-    const save = async (...tools: string[]) =>
-      (await store.open().save(SNAPSHOT_KEY, toolListingOf(...tools))).map(({ text }) => text);
-    await save(tool("a", "Reads"), tool("gone", "Reads"));
-    assert.deepEqual(await save(tool("a", "Reads and sends")), ["- Reads\n+ Reads and sends"]);
-    assert.deepEqual(await save(tool("a", "Reads and sends"), tool("gone", "Sends")), [
-      "Removed and added again with another description.\n+ Sends",
-    ]);
-    assert.deepEqual(await save(tool("a", "Reads and sends"), tool("gone", "Sends")), []);
-  });
-});
-
-describe("what is known of tools", () => {
-  it("is bounded, however many a server lists", async () => {
-    const tools = Array.from({ length: 5001 }, (_, i) => tool(`t${i}`, ""));
-    const nothing: ListingHistory = { items: [], fingerprints: new Map() };
-    const known = await compareWithHistory(nothing, toolListingOf(...tools).tools, START);
-    assert.equal(known.fingerprints.size, 5000);
-  });
-
-  it("says since when a tool is described as it is", async () => {
-    const saves = ["one", "one", "two"].map((text) => toolListingOf(tool("a", text)).tools);
-    let past: ListingHistory = { items: [], fingerprints: new Map() };
-    const since: (number | undefined)[] = [];
-    for (const [day, items] of saves.entries()) {
-      past = { items, fingerprints: (await compareWithHistory(past, items, day)).fingerprints };
-      since.push(past.fingerprints.get("a")?.since);
-    }
-    assert.deepEqual(since, [0, 0, 2]);
-  });
 });
 
 describe("a snapshot's file that is not what was written", () => {
@@ -318,7 +286,7 @@ describe("a snapshot's file that is not what was written", () => {
       const good = await readGood();
       assert.equal(await store.load(), undefined);
       const items = toolListingOf(tool("read", "x"));
-      assert.deepEqual(await store.open().save(SNAPSHOT_KEY, items), []);
+      await store.open().save(SNAPSHOT_KEY, items);
       assert.deepEqual(await store.load(), plainListing(items));
       assert.ok((await lstat(file)).isFile());
       assert.deepEqual(await readGood(), good, "what a link led to is untouched");
@@ -477,7 +445,7 @@ describe("the folder of snapshots", () => {
   });
 
   test("takes no file of more than 8 MiB, marks and all, and says so once", async (store) => {
-    const long = toolListingOf(tool("a".repeat(3 * MIB), "x"));
+    const long = toolListingOf(tool("a".repeat(3 * MIB), "x".repeat(3 * MIB)));
     for (const items of [long, long]) await store.snapshots.save(SNAPSHOT_KEY, items);
     assert.equal(await store.load(), undefined);
     assert.deepEqual(store.warnings, [
@@ -507,7 +475,7 @@ describe("a folder that cannot be written", () => {
       await prevent(store);
       assert.equal(await store.snapshots.load(SNAPSHOT_KEY), undefined);
       for (const subject of [SNAPSHOT_KEY, OTHER, SNAPSHOT_KEY]) {
-        assert.deepEqual(await store.snapshots.save(subject, ITEMS), []);
+        await store.snapshots.save(subject, ITEMS);
       }
       await store.snapshots.flush();
       assert.equal(await store.snapshots.load(SNAPSHOT_KEY), undefined);

@@ -288,7 +288,7 @@ describe("what is remembered of what a server speaks", () => {
         load: () => Promise.resolve(found),
         save: (_, __, detected) => {
           kept.push(detected);
-          return Promise.resolve([]);
+          return Promise.resolve();
         },
         flush: () => Promise.resolve(),
       };

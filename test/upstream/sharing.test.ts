@@ -191,7 +191,7 @@ describe("the clients of a shared hub", () => {
       },
       save: (key, listing) => {
         saved.set(formatSnapshotKey(key), listing);
-        return Promise.resolve([]);
+        return Promise.resolve();
       },
       flush: () => Promise.resolve(),
     };

@@ -492,7 +492,6 @@ describe("what is remembered", () => {
     snapshots.save = async (_, { tools }) => {
       await latch.wait();
       kept.push(...tools.map(({ key }) => key));
-      return [];
     };
     const { hub } = await begin({ a: new ScriptedServer("x") }, { snapshots });
     let isClosed = false;

@@ -1,12 +1,12 @@
 import { mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
 import { abortable } from "../../base/clock.ts";
-import { HubError, usageError } from "../../base/errors.ts";
+import { type ErrorCode, HubError, usageError } from "../../base/errors.ts";
 import { formatDuration } from "../../base/format.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { CallProgress } from "../../frontend/hub-client.ts";
-import { errorCodeOf, type Response } from "../../jsonrpc/message.ts";
+import { bodyOf, type Response } from "../../jsonrpc/message.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
 import type { StatusLine } from "../../terminal/terminal.ts";
 import { answerWhileCommandRuns } from "../answer-form.ts";
@@ -78,8 +78,9 @@ export async function call(
 }
 
 function isUnknownTool(response: Response): boolean {
-  const { code } = new HubError("unknownTool", "").toRpc();
-  return response.outcome === "error" && errorCodeOf(response) === code;
+  if (response.outcome !== "error") return false;
+  const code: ErrorCode = "unknownTool";
+  return bodyOf(response).object("data").string("code") === code;
 }
 
 /** The value of `--timeout` in ms. @throws {HubError} usage */

@@ -11,6 +11,9 @@ import {
 } from "../../operations/check.ts";
 import { describePlugin, pluginKindOf } from "../../operations/server-description.ts";
 import { describeSecretUsers } from "../../manifest/secret-users.ts";
+import { loadManifestOnly } from "../../operations/load-manifest.ts";
+import type { PinDifference } from "../../pins/pin-file.ts";
+import { nameOf } from "../../pins/pins.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { type Cell, wrapText } from "../../terminal/terminal.ts";
 import { formatCodeFrame } from "../code-frame.ts";
@@ -22,9 +25,14 @@ import { openLog } from "../command-log.ts";
  * external plugin.
  */
 export async function check(
-  invocation: Invocation<{ readonly json: boolean; readonly strict: boolean }>,
+  invocation: Invocation<{
+    readonly json: boolean;
+    readonly strict: boolean;
+    readonly pins: boolean;
+  }>,
   context: CommandContext,
 ): Promise<number> {
+  if (invocation.options.pins) return checkPinFile(invocation, context);
   const { document, loaded, problems, starts, servers, secrets, plugins } = await checkManifest(
     invocation,
     context,
@@ -71,6 +79,41 @@ export async function check(
   terminal.printWrapped(`${colors.red(headline)}; the manifest itself is well-formed${more}`);
   printReasons(broken, context);
   return successCode;
+}
+
+const DIFFERENCES: Readonly<Record<PinDifference["reason"], string>> = {
+  changed: "is not as in the pin file",
+  notInFile: "is not in the pin file",
+  notListed: "is in the pin file, but is not listed",
+  noServer: "is in the pin file, but not in the manifest",
+};
+
+/** `check --pins`: compares what servers list with the pin file. @returns 1 if there is a difference */
+async function checkPinFile(
+  invocation: Invocation<{ readonly json: boolean }>,
+  context: CommandContext,
+): Promise<number> {
+  const log = openLog(invocation);
+  const manifest = await loadManifestOnly(invocation, context, log);
+  const { checkPins } = await import("../../host/pin-export.ts");
+  const found = await checkPins(manifest, context, log);
+  const { terminal } = context;
+  if (invocation.options.json) terminal.printJson(found);
+  else {
+    for (const { server, kind, name = "", reason } of found.differences) {
+      const what = kind === undefined ? "the server" : nameOf({ kind, name });
+      terminal.printWrapped(
+        `${sanitizeLine(server)}: ${sanitizeLine(what)} ${DIFFERENCES[reason]}`,
+      );
+    }
+    const number = found.differences.length;
+    terminal.printWrapped(
+      number === 0
+        ? `no difference; ${count(found.servers, "server")} compared with ${sanitizeLine(found.file)}`
+        : `${count(number, "difference")}. To see what has changed: toolmux pins; then toolmux pins export`,
+    );
+  }
+  return found.differences.length === 0 ? 0 : 1;
 }
 
 function printModes(loaded: LoadedManifest, { terminal }: CommandContext): void {

@@ -4,6 +4,7 @@ import type {
   ApprovalDocument,
   EntryPreviewDocument,
   KeptCallDocument,
+  PinsDocument,
   ToolDefinition,
 } from "./documents.ts";
 import { Notifications } from "./notifications.ts";
@@ -38,6 +39,9 @@ type Entry = Readonly<Record<string, unknown>>;
 /** A changed entry, as an object or as TOML. */
 export type EntryEdit = { readonly entry: Entry } | { readonly toml: string };
 
+/** A definition of a server that is accepted, with its digest. */
+type AcceptedPin = Pick<PinsDocument["pending"][number], "kind" | "name" | "digest">;
+
 /** The actions of the page. Failures are shown as notices. */
 export interface Actions {
   selectHub(id: string): void;
@@ -59,6 +63,11 @@ export interface Actions {
   dismissAlert(id: string | undefined): void;
   /** @returns whether the decision was accepted */
   decide(id: string, decision: ApprovalDocument["choices"][number]): Promise<boolean>;
+  /**
+   * Accepts definitions of a server as the person has seen them.
+   * @returns whether that succeeded
+   */
+  acceptPins(server: string, definitions: readonly AcceptedPin[]): Promise<boolean>;
   /** Switches notifications of the desktop on or off. */
   setNotifications(isOn: boolean): void;
   forgetApproval(id: string): void;
@@ -234,6 +243,13 @@ export class HubActions implements Actions {
     const body = { decision, by: "dashboard" } as const;
     const isDone = await this.send("POST /approvals/:id", { params: { id }, body });
     await this.#reads.readApprovals();
+    return isDone;
+  }
+
+  async acceptPins(server: string, definitions: readonly AcceptedPin[]): Promise<boolean> {
+    const body = { server, definitions };
+    const isDone = await this.send("POST /pins/accept", { body }, `Accepted for ${server}.`);
+    await this.#reads.readPins();
     return isDone;
   }
 

@@ -19,6 +19,7 @@ export type Stale =
   | "tools"
   | "modes"
   | "approvals"
+  | "pins"
   | "activity"
   | "limits"
   | "calls"
@@ -155,6 +156,9 @@ export function applyEvents(
         break;
       case "mode":
         stale.add("modes").add("tools").add("clients").add("hub");
+        break;
+      case "pins":
+        stale.add(`server:${event.server}`).add("pins");
         break;
       case "approval":
         stale.add("approvals");

@@ -26,6 +26,7 @@ export type {
   LimitDocument,
   LogEntryDocument,
   ModesDocument,
+  PinsDocument,
   RememberedApprovalDocument,
   ConversationDocument,
   RunDocument,

@@ -13,6 +13,7 @@ import {
   LOADING,
   LOG_LINES,
   type Route as PageRoute,
+  serverOf,
   serversOf,
   MINUTES,
   USAGE_POINTS,
@@ -116,6 +117,7 @@ export class HubReads {
         const server = logOf(route);
         await Promise.all([
           this.#readActivity(),
+          this.readPins(),
           ...(server === undefined ? [] : [this.#readLog(server.server)]),
           ...(serversOf(this.store.state).length === 0 ? [this.readApps()] : []),
         ]);
@@ -178,6 +180,15 @@ export class HubReads {
     this.store.change({ approvals: mapLoaded(loaded, ({ approvals }) => approvals) });
     const answer = await this.get("GET /approvals/remembered");
     if (answer.kind === "ok") this.store.change({ remembered: answer.value.remembered });
+  }
+
+  /** Reads what is not accepted of the server that is shown. */
+  async readPins(): Promise<void> {
+    const { route, servers } = this.store.state;
+    const name = serverOf(route)?.name;
+    if (name === undefined || (servers.kind === "ready" && !servers.value.has(name))) return;
+    const answer = await this.get("GET /pins", { query: { server: name } });
+    this.store.change({ pins: answer.kind === "ok" ? answer.value.servers[0] : undefined });
   }
 
   async #readTools(): Promise<void> {
@@ -379,6 +390,7 @@ export class HubReads {
     if (stale.has("tools")) read("tools", () => this.#readTools());
     if (stale.has("calls")) read("calls", () => this.readCalls());
     if (stale.has("approvals")) read("approvals", () => this.readApprovals());
+    if (stale.has("pins") && view === "servers") read("pins", () => this.readPins());
     if (stale.has("modes") && (view === "modes" || view === "clients" || view === "agents"))
       read("modes", () => this.readModes());
     if ((stale.has("limits") || stale.has("activity")) && view === "usage")

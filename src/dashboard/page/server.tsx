@@ -16,6 +16,7 @@ import {
 } from "./format.ts";
 import { LogsView } from "./logs.tsx";
 import { Button, Dot, Empty, Facts, FindingList } from "./parts.tsx";
+import { PendingPins } from "./pins.tsx";
 import { actionsFor, bestActionFor, deleteServer } from "./server-actions.ts";
 import { ServerConfig } from "./server-config.tsx";
 import {
@@ -189,6 +190,9 @@ function ServerOverview({ server, state, actions }: PartProps) {
             Open the login page
           </a>
         </p>
+      )}
+      {state.pins?.server === name && (
+        <PendingPins key="pins" pins={state.pins} now={now} actions={actions} />
       )}
       {isTrouble && <Trouble key="trouble" server={server} now={now} />}
       {alerts

@@ -211,7 +211,7 @@ function NameCell({
   readonly now: number;
   readonly isNarrow: boolean;
 }) {
-  const { name, title, icon, endpoint, inFlight } = server;
+  const { name, title, icon, endpoint, inFlight, pending = 0 } = server;
   const tone = toneOfServer(server);
   return (
     <div class="with-dot">
@@ -225,6 +225,11 @@ function NameCell({
           {inFlight > 0 && (
             <span key="busy" class="badge busy">
               {count(inFlight, "call")}
+            </span>
+          )}
+          {pending > 0 && (
+            <span key="pending" class="badge bad">
+              {formatNumber(pending)} not accepted
             </span>
           )}
         </span>

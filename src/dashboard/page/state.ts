@@ -4,6 +4,7 @@ import type {
   AgentDocument,
   AlertDocument,
   ApprovalDocument,
+  PinsDocument,
   RememberedApprovalDocument,
   CallDocument,
   CheckDocument,
@@ -276,6 +277,8 @@ export interface DashboardState {
   readonly scanned: readonly ServerFindingsDocument[];
   readonly modes: Loaded<ModesDocument>;
   readonly approvals: Loaded<readonly ApprovalDocument[]>;
+  /** What is not accepted of the server that is shown; undefined: it was not read. */
+  readonly pins: PinsDocument | undefined;
   /** What was allowed before and counts for later calls. */
   readonly remembered: readonly RememberedApprovalDocument[];
   readonly agents: Loaded<readonly AgentDocument[]>;
@@ -363,6 +366,7 @@ export const INITIAL_STATE: DashboardState = {
   tools: LOADING,
   modes: LOADING,
   approvals: LOADING,
+  pins: undefined,
   remembered: [],
   scanned: [],
   agents: LOADING,

@@ -109,6 +109,8 @@ export interface FileConfig extends SourceFile {
   readonly hub: HubInput;
   /** `hub.httpToken`: the token that HTTP clients must send. */
   readonly httpToken?: HttpToken | undefined;
+  /** `hub.pinFile`, absolute. */
+  readonly pinFile?: string | undefined;
   readonly defaults: DefaultsInput;
   readonly registries?: readonly string[] | undefined;
   /** The table `toolSearch`; absent in files that are not manifests. */

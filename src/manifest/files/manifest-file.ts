@@ -1,3 +1,4 @@
+import { resolve } from "node:path";
 import type { GenericSchema } from "valibot";
 import { notesOf } from "../fields.ts";
 import type {
@@ -238,13 +239,14 @@ function readAgents(
 export function readHubSettings(
   table: Table,
   { file, baseDir }: SourceFile,
-): Pick<FileConfig, "hub" | "httpToken" | "defaults" | "problems"> {
+): Pick<FileConfig, "hub" | "httpToken" | "pinFile" | "defaults" | "problems"> {
   const hub = readSettings(hubSchema, table, "hub", file);
   const defaults = readSettings(defaultsSchema, table, "defaults", file);
-  const { httpToken: text, ...settings } = hub.ok ? hub.value : {};
+  const { httpToken: text, pinFile, ...settings } = hub.ok ? hub.value : {};
   return {
     hub: settings,
     httpToken: text === undefined ? undefined : { text, file, baseDir },
+    pinFile: pinFile === undefined ? undefined : resolve(baseDir, pinFile),
     defaults: defaults.ok ? defaults.value : {},
     problems: [hub, defaults].flatMap((checked) => (checked.ok ? [] : checked.problems)),
   };

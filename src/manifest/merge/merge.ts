@@ -11,6 +11,7 @@ import {
   type HubSettings,
   LIMIT_DEFAULTS,
   type Limits,
+  type PinLevel,
   type Manifest,
   type PromptRules,
   isRunnable,
@@ -239,6 +240,7 @@ export function mergeConfigs(
     (all, config) => ({ ...all, ...approvalDefaultsOf(config.defaults) }),
     APPROVAL_DEFAULTS,
   );
+  const pin = configs.findLast(({ defaults: own }) => own.pin !== undefined)?.defaults.pin;
   const scan = configs.findLast(({ defaults: own }) => own.scan !== undefined)?.defaults.scan;
   const toolSearch = configs.reduce<ToolSearchSettings>(
     (all, config) => ({ ...all, ...config.toolSearch }),
@@ -274,7 +276,7 @@ export function mergeConfigs(
     approval,
     servers: servers.map((server) =>
       withScanLevel(
-        toServerSpec(server, defaults, prefixes.get(server.name) ?? "", secretSources),
+        toServerSpec(server, { ...defaults, pin }, prefixes.get(server.name) ?? "", secretSources),
         scan,
       ),
     ),
@@ -331,7 +333,7 @@ function withScanLevel(spec: ServerSpec, scan: ScanLevel | undefined): ServerSpe
 
 function toServerSpec(
   server: ServerConfig,
-  defaults: Limits,
+  { pin: defaultPin, ...defaults }: Limits & { readonly pin: PinLevel | undefined },
   prefix: string,
   secretSources: readonly SecretSource[] | undefined,
 ): ServerSpec {
@@ -355,6 +357,7 @@ function toServerSpec(
     ...(input.approval !== undefined && { approval: input.approval }),
     ...(input.approvalWait !== undefined && { approvalWait: input.approvalWait }),
     ...(input.limits && { limits: input.limits }),
+    ...((input.pin ?? defaultPin) !== undefined && { pin: input.pin ?? defaultPin }),
     ...(input.scan !== undefined && { scan: input.scan }),
     ...(input.scanIgnore !== undefined && { scanIgnore: input.scanIgnore }),
     tools: toolRulesOf(input.tools),

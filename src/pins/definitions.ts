@@ -1,0 +1,158 @@
+import { Buffer } from "node:buffer";
+import { textOf } from "../base/bytes.ts";
+import { isShowable, type ListedItem, type ServerListing } from "../catalog/listing.ts";
+import type { Sha256 } from "../catalog/names.ts";
+import { pinKeyOf, type PinnedKind } from "../manifest/pin-file.ts";
+import {
+  canonicalJson,
+  TOOL_PARTS,
+  type ValueChange,
+  valueChangesOf,
+} from "../catalog/tool-diff.ts";
+
+/** The members of each kind that are pinned, in addition to the name: what models read, and what clients decide by. */
+const PARTS = {
+  tool: TOOL_PARTS,
+  prompt: ["description", "title", "arguments"],
+  instructions: ["instructions"],
+} as const satisfies Readonly<Record<PinnedKind, readonly string[]>>;
+
+/** The part of an entry whose JSON has a member twice in one object: readers differ in which of them they use. */
+const SOURCE_PART = "source";
+
+/** What a server says of a tool or a prompt, or its instructions, as far as it is pinned. */
+export interface Definition {
+  readonly kind: PinnedKind;
+  /** The server's own name of the tool or prompt; "" for instructions. */
+  readonly name: string;
+  /**
+   * SHA-256 of kind, name and parts, in base64url. It is equal exactly if they mean the same: the order of members and
+   * white space make no difference.
+   */
+  readonly digest: string;
+}
+
+/** The parts of a definition by their names, each as canonical JSON. */
+export type DefinitionParts = Readonly<Record<string, string>>;
+
+/** A definition's key in a set or map. */
+export function keyOf({ kind, name }: Pick<Definition, "kind" | "name">): string {
+  return pinKeyOf(kind, name);
+}
+
+/** The tool or prompt, or the instructions, of which a definition is made. */
+export type DefinitionSource =
+  | { readonly kind: "tool" | "prompt"; readonly name: string; readonly item: ListedItem }
+  | { readonly kind: "instructions"; readonly name: ""; readonly text: string };
+
+/**
+ * All that is pinned of a listing. Of several entries of one name, the first counts, as in the catalog. Entries that no
+ * client can be shown are left out.
+ */
+export function sourcesOf(
+  listing: Pick<ServerListing, "tools" | "prompts" | "instructions">,
+): readonly DefinitionSource[] {
+  const sources = new Map<string, DefinitionSource>();
+  for (const [kind, items] of [
+    ["tool", listing.tools],
+    ["prompt", listing.prompts],
+  ] as const) {
+    for (const item of items) {
+      const source = { kind, name: item.key, item };
+      if (isShowable(item) && !sources.has(keyOf(source))) sources.set(keyOf(source), source);
+    }
+  }
+  const text = listing.instructions ?? "";
+  const instructions = text === "" ? [] : [{ kind: "instructions", name: "", text } as const];
+  return [...sources.values(), ...instructions];
+}
+
+/** The digests of items: the same object never means something else. */
+const digests = new WeakMap<ListedItem, string>();
+
+/** The digest of a tool, a prompt or instructions. */
+export function definitionOf(source: DefinitionSource, sha256: Sha256): Definition {
+  const { kind, name } = source;
+  const known = source.kind === "instructions" ? undefined : digests.get(source.item);
+  if (known !== undefined) return { kind, name, digest: known };
+  const parts = Object.entries(partsOf(source));
+  const hash = sha256(JSON.stringify([kind, name, ...parts]));
+  const digest = Buffer.from(hash).toString("base64url");
+  if (source.kind !== "instructions") digests.set(source.item, digest);
+  return { kind, name, digest };
+}
+
+/** The pinned parts that a tool, a prompt or instructions have. */
+export function partsOf(source: DefinitionSource): DefinitionParts {
+  if (source.kind === "instructions") return { instructions: JSON.stringify(source.text) };
+  // What a plugin or the hub has changed in an entry is no word of the server.
+  const json = textOf(source.item.original ?? source.item.bytes);
+  const value: unknown = JSON.parse(json);
+  const members = new Map(Object.entries(value as object));
+  const parts: Record<string, string> = {};
+  for (const part of PARTS[source.kind]) {
+    if (members.has(part)) parts[part] = canonicalJson(members.get(part));
+  }
+  if (memberCountOf(value) !== countColons(json)) parts[SOURCE_PART] = JSON.stringify(json);
+  return parts;
+}
+
+/** The number of members of all objects in a value. Its depth is at most `MAX_ENTRY_DEPTH`, so recursion is safe. */
+function memberCountOf(value: unknown): number {
+  if (typeof value !== "object" || value === null) return 0;
+  const inner = Object.values(value);
+  let count = Array.isArray(value) ? 0 : inner.length;
+  for (const each of inner) count += memberCountOf(each);
+  return count;
+}
+
+/** The number of colons outside of strings, so the number of members that valid JSON has. */
+function countColons(json: string): number {
+  let count = 0;
+  for (let at = 0; at < json.length; at++) {
+    const character = json[at];
+    if (character === ":") count++;
+    else if (character === '"') {
+      for (at++; json[at] !== '"'; at++) if (json[at] === "\\") at++;
+    }
+  }
+  return count;
+}
+
+/** Maximum number of changes that are shown of one part. */
+const MAX_CHANGES = 50;
+
+/** A part that differs between two versions of a definition. */
+export interface PartChange {
+  readonly part: string;
+  readonly changes: readonly ValueChange[];
+  /** How many changes are left out. */
+  readonly omitted: number;
+}
+
+/**
+ * The differences between two versions of a definition, for people.
+ * @param before the accepted version; undefined if there is none, or it is not known
+ * @param redact removes secrets from a text
+ */
+export function partChangesOf(
+  before: DefinitionParts | undefined,
+  after: DefinitionParts,
+  redact: (text: string) => string = (text) => text,
+): readonly PartChange[] {
+  const [previous, current] = [
+    new Map(Object.entries(before ?? {})),
+    new Map(Object.entries(after)),
+  ];
+  const changed = [...new Set([...previous.keys(), ...current.keys()])].filter(
+    (part) => previous.get(part) !== current.get(part),
+  );
+  const redacted = (_: string, value: unknown): unknown =>
+    typeof value === "string" ? redact(value) : value;
+  return changed.map((part) => {
+    const [old, own] = [previous.get(part), current.get(part)].map(
+      (json): unknown => json && JSON.parse(json, redacted),
+    );
+    return { part, ...valueChangesOf(old, own, part, MAX_CHANGES) };
+  });
+}
