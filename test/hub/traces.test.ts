@@ -18,6 +18,7 @@ import {
 import { MODERN_VERSION, modernMetaOf, sendModernRequest } from "../fixtures/modern-requests.ts";
 import { ModernScriptedServer } from "../fixtures/modern-server.ts";
 import { traceHub } from "../fixtures/traced-hub.ts";
+import { waitFor } from "../harness/wait.ts";
 
 const TRACE = "0af7651916cd43dd8448eb211c80319c";
 const PARENT = "b7ad6b7169203331";
@@ -188,11 +189,14 @@ describe("the waits of a call", () => {
     const tracer = traceHub(hub, {}, undefined, () => clock.now());
     const first = callTool(client, "a__x", { call: 1 });
     const second = callTool(client, "a__x", { call: 2 });
+    await waitFor("both questions", () => hub.approvals.prompts.length === 2 || undefined);
     await clock.advanceAsync(300);
     for (const { id } of hub.approvals.prompts) hub.approvals.answer(id, "once", "terminal");
+    await waitFor("the first call", () => answers.length === 1 || undefined);
     await clock.advanceAsync(500);
     answers.shift()?.();
     await first;
+    await waitFor("the second call", () => answers.length === 1 || undefined);
     await clock.advanceAsync(100);
     answers.shift()?.();
     await second;
