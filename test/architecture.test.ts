@@ -16,7 +16,10 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     manifest: "what the user wants: files, schema, merge, trust, edits",
     terminal: "printing, log records, stderr",
   },
-  { process: "child processes, groups, process table, orphans, path look-up, file lock" },
+  {
+    process: "child processes, groups, process table, orphans, path look-up, file lock",
+    fleet: "what hubs say to each other on NATS, and the connection to it",
+  },
   {
     transport: "messages to and from one server: stdio, memory, HTTP",
     catalog: "what clients see: names, URIs, sections, routes",
