@@ -138,7 +138,7 @@ export const clientSchema = v.object({
   name: v.optional(v.string()),
   version: v.optional(v.string()),
   era: v.optional(v.picklist(["legacy", "modern"])),
-  transport: v.picklist(["stdio", "shared", "http", "memory", "control"]),
+  transport: v.picklist(["stdio", "shared", "http", "nats", "memory", "control"]),
   /** The id of the process that is attached to a shared hub for the client. */
   pid: v.optional(count),
   since: v.optional(time),

@@ -355,8 +355,12 @@ export class Hub {
    * transport for them.
    * @param client the id of the client that sends the requests; undefined if it cannot be told apart from others
    */
-  createModernClients(client: string | undefined, limits?: ClientLimits): ModernClients {
-    return this.#clients.createModernClients(client, limits);
+  createModernClients(
+    client: string | undefined,
+    limits?: ClientLimits,
+    kind?: "http" | "nats",
+  ): ModernClients {
+    return this.#clients.createModernClients(client, limits, kind);
   }
 
   /** The reason why a mode cannot be used, as a whole sentence; undefined if it can be used. */

@@ -40,6 +40,8 @@ export interface ClientLimits {
   readonly expose?: (() => Exposure | undefined) | undefined;
   /** The minimum level of approvals of the client's calls. It can only raise other settings; absent: none. */
   readonly approval?: MinimumApproval | undefined;
+  /** Whether the client itself may be asked to allow its calls; absent: yes, if it can be asked. */
+  readonly isAskedForApproval?: boolean | undefined;
 }
 
 /** The limits of plugins, commands and the operator: none. */

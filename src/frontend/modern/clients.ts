@@ -10,7 +10,7 @@ import { ALL_SERVERS, type ServerSubset } from "../../upstream/profile.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
 import { askableOf } from "../../protocol/capabilities.ts";
-import type { Clients, ClientStatus } from "../clients.ts";
+import type { Clients, ClientStatus, ClientTransport } from "../clients.ts";
 import type { ExposureStatus } from "../tool-search/client-exposure.ts";
 import { ModernClient } from "./client.ts";
 import type { CatalogCheck } from "./call.ts";
@@ -43,6 +43,7 @@ export class ModernClients {
   readonly #all: Clients;
   readonly clientId: string | undefined;
   readonly limits: ClientLimits;
+  readonly kind: ClientTransport;
   readonly #asks: ApprovalAsks;
   readonly #origin: ClientOrigin | undefined;
   readonly #clients = new Map<string, ModernClient>();
@@ -69,9 +70,11 @@ export class ModernClients {
     clientId: string | undefined,
     limits: ClientLimits,
     asks: ApprovalAsks,
+    kind: ClientTransport,
     origin?: ClientOrigin,
   ) {
     this.#all = all;
+    this.kind = kind;
     this.#asks = asks;
     this.#origin = origin;
     this.limits = limits;
