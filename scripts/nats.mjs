@@ -54,7 +54,10 @@ async function fromDebian() {
     const [archive] = readdirSync(folder);
     if (got.error || archive === undefined) return false;
     const unpacked = await run("dpkg", ["-x", archive, "."], { cwd: folder });
-    return !unpacked.error && keep(join(folder, "usr/sbin/nats-server"), join(folder, "usr/bin/nats-server"));
+    return (
+      !unpacked.error &&
+      keep(join(folder, "usr/sbin/nats-server"), join(folder, "usr/bin/nats-server"))
+    );
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

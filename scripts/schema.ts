@@ -16,6 +16,7 @@ import {
   agentSchema,
   defaultsSchema,
   fileSchema,
+  fleetSchema,
   hubSchema,
   modelSchema,
   modeSchema,
@@ -207,6 +208,7 @@ export function makeSchema(): JsonSchema {
       additionalProperties: { title: "Agent", ...convert(agentSchema()) },
     },
     agentFiles: convert(agentFilesSchema()),
+    fleet: convert(fleetSchema()),
     search: convert(registrySchema()),
     toolSearch: convert(toolSearchSchema()),
     modes: {

@@ -29,6 +29,8 @@ export type BusEvent =
       readonly operation: "publish" | "subscribe";
       readonly subject: string;
     }
+  /** A defect in the handling of a message. */
+  | { readonly kind: "fault"; readonly error: unknown }
   /** The connection is over, and is not made again. */
   | { readonly kind: "closed"; readonly reason: string };
 

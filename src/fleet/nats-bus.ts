@@ -156,8 +156,13 @@ class NatsBus implements Bus {
     const subscription = this.#connection.subscribe(subject, {
       ...(queue !== undefined && { queue }),
       callback: (error, message) => {
-        // The client of NATS stops reading if a callback throws, so receivers must not; errors are events.
-        if (error === null) receive(new ReceivedMessage(message));
+        if (error !== null) return;
+        try {
+          receive(new ReceivedMessage(message));
+        } catch (fault) {
+          // The client of NATS stops reading if a callback throws.
+          this.#emit({ kind: "fault", error: fault });
+        }
       },
     });
     return () => subscription.unsubscribe();

@@ -75,15 +75,16 @@ export function requestTail({
   return `${encodeToken(server)}.${method.replaceAll("/", ".")}.${nameToken(name)}`;
 }
 
-/**
- * Like `requestTail`, for peers that know only the convention: it has `_` in the place of a name that is no token.
- */
+/** The methods for which the convention has a token for each name: permissions can be given for single ones. */
+const NAMED_METHODS: ReadonlySet<string> = new Set(["tools/call", "prompts/get"]);
+
+/** Like `requestTail`, for peers that know only the convention: it has `_` for names that are no tokens. */
 export function conventionalTail({
   server,
   method,
-  name,
+  name = NO_NAME,
 }: Pick<RequestAddress, "server" | "method" | "name">): string {
-  const token = name !== undefined && isToken(name) ? name : NO_NAME;
+  const token = NAMED_METHODS.has(method) && isToken(name) ? name : NO_NAME;
   return `${encodeToken(server)}.${method.replaceAll("/", ".")}.${token}`;
 }
 
@@ -133,12 +134,15 @@ export function parseRequestSubject(subject: string): ReceivedAddress | undefine
 
 /**
  * Whether the token of a received subject is that of a request's name. On subjects for any hub, `_` also stands for
- * names that are no tokens, as the convention has it; a user who may call single tools may not publish there.
+ * names that have no token in the convention. A user who may call single tools may not publish there.
  */
-export function agreesWithName({ token, hub }: ReceivedAddress, name: string | undefined): boolean {
+export function agreesWithName(
+  { token, hub, method }: ReceivedAddress,
+  name: string | undefined,
+): boolean {
   if (name === undefined) return token === NO_NAME;
-  if (token === NO_NAME) return hub === undefined && (name === NO_NAME || !isToken(name));
-  return decodeToken(token) === name;
+  if (token !== NO_NAME) return decodeToken(token) === name;
+  return hub === undefined && (name === NO_NAME || !isToken(name) || !NAMED_METHODS.has(method));
 }
 
 /** The subjects on which hubs find each other. */

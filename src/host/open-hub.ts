@@ -36,6 +36,7 @@ import type { ClientAgents } from "../agent-tools/agent-tools.ts";
 import { HubError } from "../base/errors.ts";
 import type { ClientAgentsOptions } from "./client-agents.ts";
 import type { HostContext } from "./context.ts";
+import type { Fleet } from "./fleet.ts";
 import { hubListFor, checkHubLoop } from "./nesting.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { OuterHub } from "../process/outer-hubs.ts";
@@ -170,6 +171,8 @@ export interface OpenedHub {
   readonly addSecrets: (secrets: readonly string[]) => void;
   /** Takes the events that were kept, the oldest first; from then on, none are kept. */
   readonly takeEvents: () => readonly DeliveredEvent[];
+  /** The hub as a member of its fleet. Its code is loaded here. */
+  readonly openFleet: () => Promise<Fleet>;
   /** Closes the hub and everything that belongs to it; must be called in any case. */
   readonly close: () => Promise<void>;
 }
@@ -282,6 +285,17 @@ export async function openHub(
     if (!done.ok) inForce = before;
     return done;
   };
+  let fleet: Fleet | undefined;
+  const openFleet = async (): Promise<Fleet> => {
+    const { Fleet: Member } = await import("./fleet.ts");
+    fleet ??= new Member({
+      context,
+      manifest: loaded,
+      log: (level, text) => bus.emit({ kind: "log", level, source: "hub", text }),
+      addSecrets,
+    });
+    return fleet;
+  };
   const prepared = await setUpAll(loaded);
   if (!prepared.ok) throw manifestError(prepared.problems);
   const { plugins } = prepared;
@@ -323,6 +337,7 @@ export async function openHub(
       },
     }),
     ...(authorizes && authorize && { authorize }),
+    openFleetTransport: async (spec) => (await openFleet()).openTransport(spec),
   });
   isOpen = true;
   const handleUncaught = (error: unknown): boolean => hub.activePlugins.attributeError(error);
@@ -330,13 +345,25 @@ export async function openHub(
   const closeHub = sweepOrphansInBackground(hub, onSwept);
   const close = async (): Promise<void> => {
     try {
+      // Requests of other hubs end before their servers do.
+      await fleet?.close();
       await Promise.all([closeHub(), finish()]);
     } finally {
       uncaughtErrorHandlers.delete(handleUncaught);
       restore?.();
     }
   };
-  return { hub, bus, manifest, setUpPlugins: setUpAll, redact, addSecrets, takeEvents, close };
+  return {
+    hub,
+    bus,
+    manifest,
+    setUpPlugins: setUpAll,
+    redact,
+    addSecrets,
+    takeEvents,
+    openFleet,
+    close,
+  };
 }
 
 /** Opens a hub to try servers: it logs no events, starts no login, and uses no saved listings but saves new ones. */

@@ -228,6 +228,8 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         if (shared !== undefined) shared.linger = manifest.hub.linger;
         httpServer?.setClients(next);
         hub.setRefusedClients(refused);
+        if (manifest.fleet !== undefined || loaded.manifest.fleet !== undefined)
+          void opened.openFleet().then((fleet) => fleet.configure(manifest, hub));
       };
     };
     watcher = followManifest({ hub, setUpPlugins, prepare }, loading, loaded, log);
@@ -289,6 +291,10 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         const { listenErrorOf } = await import("./listen-error.ts");
         throw await listenErrorOf(address, error, context);
       });
+    }
+    if (loaded.manifest.fleet !== undefined) {
+      const fleet = await opened.openFleet();
+      fleet.join(hub);
     }
     if (httpServer !== undefined && address !== undefined) {
       hub.startEarly(subset);

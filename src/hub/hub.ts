@@ -44,9 +44,15 @@ import type { CallUsage } from "../router/call-usage.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../views/catalogs.ts";
-import { type ClientLimits, hidingMode, Modes } from "../views/client-modes.ts";
+import { type ClientLimits, hidingMode, Modes, principalOfUser } from "../views/client-modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
-import { ALL_SERVERS, profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
+import {
+  ALL_SERVERS,
+  profileOf,
+  type ServerSubset,
+  SHARED_PROFILE,
+  subsetOf,
+} from "../upstream/profile.ts";
 import { type ResolveIdentity, SavedListings } from "../upstream/saved-listings.ts";
 import { StartLimiter } from "../upstream/start-limiter.ts";
 import { sessionOf } from "../upstream/state.ts";
@@ -317,6 +323,11 @@ export class Hub {
       .connections(SHARED_PROFILE)
       .filter(({ spec }) => selection?.filter?.mayTakeFrom(spec.name) ?? true);
     return exposureCosts(this.#toolSearch, catalog, servers);
+  }
+
+  /** The catalog that a client without capabilities sees if it sees only this server. */
+  catalogOfServer(server: string): Catalog {
+    return this.#catalogCache.catalog(profileOf("", undefined, undefined, subsetOf([server])));
   }
 
   /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */
@@ -631,13 +642,15 @@ export class Hub {
     return specs;
   }
 
-  #configureApprovals({ approval = APPROVAL_DEFAULTS, clients = [] }: Manifest): void {
+  #configureApprovals({ approval = APPROVAL_DEFAULTS, clients = [], fleet }: Manifest): void {
     const { minimumApproval: raised } = this.#options;
     const levels = clients.flatMap((client) =>
       client.kind === "client" && client.approval !== undefined
         ? [[client.name, client.approval] as const]
         : [],
     );
+    for (const user of fleet?.clients ?? [])
+      if (user.approval !== undefined) levels.push([principalOfUser(user.user), user.approval]);
     this.approvals.configure({ ...approval, raised, clients: new Map(levels) }, this.#pool.specs);
   }
 

@@ -123,7 +123,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
-  const { hub, httpToken, registries, toolSearch, agentFiles, defaults, approval } = merged;
+  const { hub, httpToken, registries, toolSearch, agentFiles, fleet, defaults, approval } = merged;
   const clients = makeNamedClients(
     configs.map((config) => config.clients ?? []),
     problems,
@@ -156,6 +156,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     defaults,
     models: markInvalidModels(merged.models, problems, configs),
     agentFiles,
+    fleet,
     agents: markInvalidAgents(agents.specs, problems, configs),
     approval,
     plugins: plugins.specs,
@@ -242,13 +243,17 @@ const USER_SETTINGS = ["shared", "linger"] as const;
 /** The content of a file of the working directory, without the settings that only the user's own files may have. */
 function withoutUserSettings(config: FileConfig): FileConfig {
   const ignored = USER_SETTINGS.filter((key) => config.hub[key] !== undefined);
-  if (ignored.length === 0) return config;
+  if (ignored.length === 0 && config.fleet === undefined) return config;
   const { shared: _, linger: __, ...hub } = config.hub;
-  const notes = ignored.map((key) => ({
-    path: ["hub", key],
-    text: `hub.${key} is ignored: it counts only in your own manifest`,
+  const paths = [
+    ...ignored.map((key) => ["hub", key]),
+    ...(config.fleet === undefined ? [] : [["fleet"]]),
+  ];
+  const notes = paths.map((path) => ({
+    path,
+    text: `${path.join(".")} is ignored: it counts only in your own manifest`,
   }));
-  return { ...config, hub, notes: [...config.notes, ...notes] };
+  return { ...config, hub, fleet: undefined, notes: [...config.notes, ...notes] };
 }
 
 /**

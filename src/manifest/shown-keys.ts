@@ -5,6 +5,7 @@ import { notesOf } from "./fields.ts";
 import { findNearest } from "./problems.ts";
 import {
   agentFilesSchema,
+  fleetSchema,
   agentSchema,
   defaultsSchema,
   hubSchema,
@@ -45,6 +46,7 @@ function keyNames(): KeyNames {
     modelSchema(),
     agentSchema(),
     agentFilesSchema(),
+    fleetSchema(),
     secretsSchema(),
   ];
   const keys = tables.flatMap(({ entries }) => Object.entries<GenericSchema>(entries));

@@ -31,11 +31,12 @@ import {
 } from "../protocol/notifications.ts";
 import { LegacyTaskMethod, ModernTaskMethod } from "../protocol/tasks.ts";
 import type { AuthChallenge, HttpTransportKind } from "../transport/http/target.ts";
-import type {
-  MalformedOutput,
-  SentRequest,
-  TransportEvents,
-  Transport,
+import {
+  type MalformedOutput,
+  mayLoseRequests,
+  type SentRequest,
+  type TransportEvents,
+  type Transport,
 } from "../transport/transport.ts";
 import { MessageAttribution, type MessageOrigin } from "./attribution.ts";
 import { createDialect, type Dialect, type ListenTopic } from "./dialects.ts";
@@ -234,9 +235,9 @@ export class Session implements TransportEvents {
     return undefined;
   }
 
-  /** Whether the transport is HTTP, which may lose a single request and stay open. */
+  /** Whether the transport may lose a single request and stay open, as over HTTP. */
   get #isRemote(): boolean {
-    return this.#transport.kind === "http";
+    return mayLoseRequests(this.#transport);
   }
 
   get era(): Era {
@@ -244,7 +245,7 @@ export class Session implements TransportEvents {
   }
 
   get httpTransportKind(): HttpTransportKind | undefined {
-    if (!this.#isRemote) return undefined;
+    if (this.#transport.kind !== "http") return undefined;
     return this.#transport.hasStreams === true ? "http" : "sse";
   }
 

@@ -140,6 +140,12 @@ describe("subjects of a fleet", () => {
     assert.equal(conventionalTail({ ...call, name: "echo" }), "s.tools.call.echo");
     assert.equal(conventionalTail({ ...call, name: "a.b" }), "s.tools.call._");
     assert.equal(conventionalTail({ ...call, name: undefined }), "s.tools.call._");
+    const read = { server: "s", method: "resources/read", name: "readme" };
+    assert.equal(conventionalTail(read), "s.resources.read._");
+    const address = parseRequestSubject(`${requestHead("t", "u")}s.resources.read._`);
+    assert.ok(address && agreesWithName(address, "readme"));
+    const own = parseRequestSubject(`${requestHead("t", "u", "h")}s.resources.read._`);
+    assert.ok(own && !agreesWithName(own, "readme"));
   });
 
   it("name the hub that announces itself", () => {

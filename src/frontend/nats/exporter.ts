@@ -27,7 +27,7 @@ import type { Request } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import type { ApprovalLevel } from "../../manifest/manifest.ts";
 import { type ServerSubset, subsetOf } from "../../upstream/profile.ts";
-import type { ClientLimits } from "../../views/client-modes.ts";
+import { type ClientLimits, principalOfUser } from "../../views/client-modes.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { buildModernError, ModernRequestReader } from "../modern/request.ts";
 import {
@@ -294,7 +294,7 @@ export class Exporter {
     let clients = this.#clients.get(key);
     if (clients === undefined) {
       clients = this.#options.hub.createModernClients(
-        key === undefined ? undefined : principalOf(key),
+        key === undefined ? undefined : principalOfUser(key),
         this.#limitsOf(key),
         "nats",
       );
@@ -309,7 +309,7 @@ export class Exporter {
     return {
       modes: () => [user()?.mode].filter((mode) => mode !== undefined),
       hasOperatorMode: true,
-      principal: key === undefined ? undefined : principalOf(key),
+      principal: key === undefined ? undefined : principalOfUser(key),
       servers: () => subsetOf(user()?.servers ?? this.#servers.map(({ name }) => name)),
       isAskedForApproval: user()?.askCaller === true,
     };
@@ -339,11 +339,6 @@ export class Exporter {
 }
 
 const MAX_WARNINGS = 20;
-
-/** The name of a user of the fleet as a client of this hub. @param user `tenant/user` */
-export function principalOf(user: string): string {
-  return `nats:${user}`;
-}
 
 /**
  * Checks that a request is about what its subject says, because NATS permits subjects.

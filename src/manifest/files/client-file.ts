@@ -224,7 +224,9 @@ function formatProblems(problems: readonly Problem[], base: KeyPath): string {
 }
 
 /** Manifest keys that MCP clients do not have, or use with another meaning. */
-const EXCLUDED_KEYS = new Set("plugin package runner auth oauth ca keyFile".split(" "));
+const EXCLUDED_KEYS = new Set(
+  "plugin fleet spread package runner auth oauth ca keyFile".split(" "),
+);
 const ACCEPTED_KEYS = new Set(
   Object.keys(serverSchema.entries).filter((key) => !EXCLUDED_KEYS.has(key)),
 );

@@ -25,6 +25,7 @@ import {
   agentFilesSchema,
   defaultsSchema,
   fileSchema,
+  fleetSchema,
   hubSchema,
   manifestAgentSchema,
   manifestModelSchema,
@@ -59,6 +60,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const pluginList = readPlugins(table["plugins"] ?? [], file);
   const modeTable = readModes(table["modes"] ?? {}, source);
   const clientList = readNamedClients(table["clients"] ?? [], source);
+  const fleet = readFleet(table["fleet"], source);
   return {
     file,
     baseDir,
@@ -73,6 +75,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     plugins: pluginList.plugins,
     modes: modeTable.modes,
     clients: clientList.clients,
+    fleet: fleet.fleet,
     problems: [
       ...(checked.ok ? [] : checked.problems),
       ...settings.problems,
@@ -86,6 +89,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...pluginList.problems,
       ...modeTable.problems,
       ...clientList.problems,
+      ...fleet.problems,
     ],
     schemeProblems: [...serverTable.schemeProblems, ...modelTable.schemeProblems],
     notes: [],
@@ -105,6 +109,16 @@ function readSettings<Settings extends object>(
   const settings = root[key] ?? undefined;
   if (settings === undefined) return { ok: true, value: {} as Partial<Settings> };
   return validate(schema(), settings, { file, path: [key] });
+}
+
+function readFleet(
+  entry: unknown,
+  { file, baseDir }: SourceFile,
+): Pick<FileConfig, "fleet" | "problems"> {
+  if (entry === undefined || entry === null) return { fleet: undefined, problems: [] };
+  const checked = validate(fleetSchema(), entry, { file, path: ["fleet"] });
+  if (!checked.ok) return { fleet: undefined, problems: checked.problems };
+  return { fleet: { ...checked.value, file, baseDir }, problems: [] };
 }
 
 function readSecretSettings(
@@ -272,9 +286,10 @@ export function readServers(
  * The kind of a server, with its main key. A server without a main key has a problem already, so its empty command is
  * never used.
  */
-function kindOf({ command = "", package: packageSpec, runner, url, plugin }: ServerInput) {
+function kindOf({ command = "", package: packageSpec, runner, url, plugin, fleet }: ServerInput) {
   if (url !== undefined) return { kind: "remote", syntax: "toolmux", url } as const;
   if (plugin !== undefined) return { kind: "plugin", plugin } as const;
+  if (fleet !== undefined) return { kind: "fleet", fleet } as const;
   const program: LaunchConfig =
     packageSpec === undefined
       ? { kind: "command", command }
