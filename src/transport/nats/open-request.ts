@@ -47,6 +47,7 @@ export interface RequestOwner {
 /** Maximum size of the messages of one request that wait, in bytes. */
 const MAX_HELD = 8 * 1024 * 1024;
 const NO_BYTES = new Uint8Array();
+const SUBSCRIPTION = "subscriptions/listen";
 const PROBE_HEADERS: BusHeaders = [[Header.frame, "ka"]];
 
 /** A request to a server of another hub, until its answer. */
@@ -59,6 +60,8 @@ export class OpenRequest implements SentRequest {
   hub: string | undefined;
   isSent = false;
   isOpen = true;
+  /** Whether the request stays open to be told of changes: it is no work that its hub does. */
+  readonly isSubscription: boolean;
   readonly options: SendOptions;
   readonly body: Uint8Array;
   readonly #owner: RequestOwner;
@@ -79,6 +82,7 @@ export class OpenRequest implements SentRequest {
     this.#owner = owner;
     this.body = body;
     this.options = options;
+    this.isSubscription = options.method === SUBSCRIPTION;
     this.#headers = headers;
     this.hub = hub;
     this.#heardAt = owner.peers.clock.now();
@@ -200,8 +204,9 @@ export class OpenRequest implements SentRequest {
   /** Ends the request if nothing was heard of it for too long. Hubs are pinged besides. */
   checkInactivity(): void {
     if (!this.isOpen || !this.isSent || this.#owner.isPaused) return;
-    const limit =
-      this.#parts !== undefined ? PART_TIMEOUT : this.hub === undefined ? INACTIVITY : Infinity;
+    // Hubs are pinged while they work at calls.
+    const isPinged = this.hub !== undefined && !this.isSubscription;
+    const limit = this.#parts !== undefined ? PART_TIMEOUT : isPinged ? Infinity : INACTIVITY;
     if (this.#owner.peers.clock.now() - this.#heardAt < limit) return;
     this.#cancel();
     const text = `Nothing was heard for ${limit / 1000} s of a request to server "${this.#owner.server}". It may have run.`;

@@ -5,7 +5,7 @@
  * answer; `replica-listings.ts` has the lists of replicas that differ. Main type: `FleetPeers`. Start here.
  */
 import { Buffer } from "node:buffer";
-import { type Clock, settlesWithin } from "../../base/clock.ts";
+import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { formatAge } from "../../base/format.ts";
 import { IdMap } from "../../base/in-flight-map.ts";
@@ -18,6 +18,8 @@ import type { OpenRequest } from "./open-request.ts";
 export const WATCH = {
   /** Between two pings. */
   interval: 500,
+  /** Between two looks at requests of which none is a call, such as subscriptions. */
+  idleInterval: 5_000,
   /** The pings without an answer after which all hubs are suspected together: then NATS itself is asked. */
   suspect: 3,
   /** The pings without an answer after which a hub is lost. */
@@ -53,7 +55,7 @@ export interface Peer {
   readonly token: string;
   /** The digests of the lists of the servers that it exports, by the server's name. */
   servers: ReadonlyMap<string, string | undefined>;
-  /** Number of requests that are open there. */
+  /** Number of requests that are open there, without subscriptions. */
   open: number;
   /** Number of pings since the last sign of life. */
   missed: number;
@@ -106,6 +108,10 @@ export class FleetPeers {
   /** Requests that are sent when the connection to NATS is there again. */
   #held: OpenRequest[] = [];
   #isAskingNats = false;
+  /** When NATS last answered because it was asked. */
+  #natsAnsweredAt = -Infinity;
+  /** Number of requests that are open at any hub, without subscriptions. */
+  #calls = 0;
   #recoveredAt = -Infinity;
   #isClosed = false;
 
@@ -173,9 +179,10 @@ export class FleetPeers {
     return replicas;
   }
 
-  /** The error for a server that no hub exports. */
-  unreachableError(server: string, local: string): HubError {
-    const seen = this.#lastSeen.get(server);
+  /** The error for a server that no hub exports. @param leaving the hub that has just been found to export it no more */
+  unreachableError(server: string, local: string, leaving?: string): HubError {
+    const seen =
+      leaving === undefined ? this.#lastSeen.get(server) : { hub: leaving, at: Date.now() };
     const last =
       seen === undefined ? "" : ` Last seen: ${seen.hub}, ${formatAge(Date.now() - seen.at)}.`;
     const text = `No machine of the fleet serves "${server}" now.${last}`;
@@ -204,19 +211,19 @@ export class FleetPeers {
     request.reply = `${this.#inbox}${request.key}`;
     if (this.#connection === "up") request.send();
     else this.#held.push(request);
-    if (request.hub !== undefined) this.#count(request.hub, 1);
+    this.#count(request, request.hub, 1);
     this.#scheduleBeat();
   }
 
   /** Called when the request goes to another hub than before. */
   moved(request: OpenRequest, from: string | undefined): void {
-    if (from !== undefined) this.#count(from, -1);
-    if (request.hub !== undefined) this.#count(request.hub, 1);
+    this.#count(request, from, -1);
+    this.#count(request, request.hub, 1);
   }
 
   remove(request: OpenRequest): void {
     if (this.#requests.remove(request.key) === undefined) return;
-    if (request.hub !== undefined) this.#count(request.hub, -1);
+    this.#count(request, request.hub, -1);
   }
 
   peer(hub: string): Peer | undefined {
@@ -354,19 +361,28 @@ export class FleetPeers {
     this.bus.publish(Subject.ping(peer.name), NO_BYTES, { reply });
   }
 
-  #count(hub: string, change: number): void {
-    const peer = this.#peers.get(hub);
-    if (peer === undefined) return;
-    if (peer.open === 0 && change > 0) peer.missed = 0;
+  #count({ isSubscription }: OpenRequest, hub: string | undefined, change: number): void {
+    const peer = hub === undefined ? undefined : this.#peers.get(hub);
+    if (peer === undefined || isSubscription) return;
+    if (peer.open === 0 && change > 0) {
+      peer.missed = 0;
+      if (this.#calls === 0) this.#cancelBeat?.();
+    }
     peer.open += change;
+    this.#calls += change;
   }
 
   #scheduleBeat(): void {
     if (this.#cancelBeat !== undefined || this.#isClosed) return;
-    this.#cancelBeat = this.clock.after(WATCH.interval, () => {
+    const interval = this.#calls > 0 ? WATCH.interval : WATCH.idleInterval;
+    const cancel = this.clock.after(interval, () => {
       this.#cancelBeat = undefined;
       this.#beat();
     });
+    this.#cancelBeat = () => {
+      cancel();
+      this.#cancelBeat = undefined;
+    };
   }
 
   /** Pings the hubs that work at requests, and decides which of them are lost. */
@@ -375,9 +391,10 @@ export class FleetPeers {
     if (this.#connection === "up") {
       const areAllSilent =
         watched.length > 0 && watched.every((peer) => peer.missed >= WATCH.suspect);
-      if (areAllSilent && !this.#isAskingNats) void this.#askNats();
+      const isNatsKnown = this.clock.now() - this.#natsAnsweredAt < WATCH.natsTimeout;
+      if (areAllSilent && !isNatsKnown && !this.#isAskingNats) void this.#askNats();
       for (const peer of watched) {
-        if (peer.missed >= WATCH.lost && !this.#isAskingNats)
+        if (peer.missed >= WATCH.lost && (!areAllSilent || isNatsKnown))
           this.#lost(peer, "does not answer any more");
         else {
           peer.missed++;
@@ -396,8 +413,12 @@ export class FleetPeers {
       () => true,
       () => false,
     );
-    const isInTime = await settlesWithin(WATCH.natsTimeout, answered);
+    const timeout = Promise.withResolvers<boolean>();
+    const cancelTimer = this.clock.after(WATCH.natsTimeout, () => timeout.resolve(false));
+    const isInTime = await Promise.race([answered, timeout.promise]);
+    cancelTimer();
     this.#isAskingNats = false;
+    if (isInTime) this.#natsAnsweredAt = this.clock.now();
     if (isInTime || this.#connection !== "up" || this.#isClosed) return;
     this.#onInterrupted();
     void answered.then((isAnswered) => isAnswered && this.#onRecovered());
@@ -473,6 +494,8 @@ export class FleetPeers {
   #lost(peer: Peer, reason: string): void {
     this.#remember(peer);
     this.#peers.delete(peer.name);
+    this.#calls -= peer.open;
+    peer.open = 0;
     this.#byToken.delete(peer.token);
     this.#replicas.clear();
     for (const request of this.#requests.values()) {

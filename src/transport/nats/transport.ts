@@ -184,21 +184,19 @@ export class NatsTransport implements ServerTransport, RequestOwner {
   /** Sends the request to the next replica. */
   notDelivered(request: OpenRequest): void {
     const { hub } = request;
-    if (hub !== undefined) this.peers.notThere(hub, this.remote);
     if (this.peers.isSettling) {
       const text = `Server "${this.server}" is not connected to NATS again.`;
       request.fail(request.error("notDelivered", text));
       return;
     }
-    if (hub === undefined || this.#state !== "open") {
-      request.fail(this.peers.unreachableError(this.remote, this.server));
-      return;
-    }
     try {
-      request.resend(this.#choose(request.options, request.body)?.name);
+      if (hub === undefined) throw this.peers.unreachableError(this.remote, this.server);
+      request.resend(this.#choose(request.options, request.body, hub)?.name);
     } catch (error) {
       request.fail(toHubError(error));
     }
+    // Afterwards, because the transport closes if this was the last replica.
+    if (hub !== undefined) this.peers.notThere(hub, this.remote);
   }
 
   /** The replicas that may be used, in order of name. */
@@ -227,21 +225,26 @@ export class NatsTransport implements ServerTransport, RequestOwner {
 
   /**
    * Chooses the replica for a request.
+   * @param except a hub that does not serve the server any more
    * @returns undefined for the subject on which any peer may answer
    * @throws {HubError} unreachable, answerLost or hubBusy
    */
-  #choose({ method, name, client }: SendOptions, body: Uint8Array): Peer | undefined {
+  #choose(
+    { method, name, client }: SendOptions,
+    body: Uint8Array,
+    except?: string,
+  ): Peer | undefined {
     const owner = this.#ownerOf(method, name, body);
     if (owner !== undefined) {
       const peer = this.peers.peer(owner);
-      if (peer !== undefined) return peer;
+      if (peer !== undefined && owner !== except) return peer;
       const text = `The machine "${owner}" that has this ${TASK_METHODS.test(method) ? "task" : "call"} left the fleet.`;
       throw new HubError("answerLost", text, { server: this.server });
     }
-    const all = this.replicas;
+    const all = this.replicas.filter((replica) => replica.name !== except);
     if (all.length === 0) {
       if (this.#target.isConventional) return undefined;
-      throw this.peers.unreachableError(this.remote, this.server);
+      throw this.peers.unreachableError(this.remote, this.server, except);
     }
     const staying = all.filter(({ isLeaving }) => !isLeaving);
     const candidates = staying.length > 0 ? staying : all;
