@@ -35,8 +35,8 @@ export type BusEvent =
   | { readonly kind: "closed"; readonly reason: string };
 
 /**
- * One connection to NATS, shared by all that a hub exports and imports. While it is interrupted, messages are kept and
- * sent afterwards; NATS delivers each message at most once.
+ * One connection to NATS, shared by all that a hub exports and imports. While it is interrupted, up to 16 MiB of
+ * messages are kept and sent afterwards; what was on its way is lost. NATS delivers each message at most once.
  */
 export interface Bus {
   /** The largest message with its headers, in bytes (`max_payload` of the NATS server). */

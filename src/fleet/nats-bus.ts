@@ -30,6 +30,8 @@ const CONNECT_TIMEOUT = 5_000;
 const RECONNECT = { wait: 250, jitter: 250 };
 /** How often the NATS server is pinged on a silent connection, in ms, and the pings without an answer that end it. */
 const PING = { interval: 10_000, out: 2 };
+/** Maximum size of what is kept while the connection is interrupted, in bytes. What exceeds it is lost. */
+const MAX_KEPT = 16 * 1024 * 1024;
 /** Time limit for sending what is waiting when the connection is closed, in ms. */
 const CLOSE_LIMIT = 2_000;
 
@@ -105,6 +107,9 @@ class NatsBus implements Bus {
   readonly #connection: NatsConnection;
   readonly #headers: typeof import("@nats-io/transport-node").headers;
   readonly #listeners = new Set<(event: BusEvent) => void>();
+  /** What is sent when the connection is there again, and the size of that in bytes. */
+  #kept: (() => void)[] = [];
+  #keptSize = 0;
   #isConnected = true;
   #closing: Promise<void> | undefined;
 
@@ -136,8 +141,17 @@ class NatsBus implements Bus {
     return this.#connection.getServer();
   }
 
-  publish(subject: string, data: Uint8Array, { reply, headers }: PublishOptions = {}): void {
+  publish(subject: string, data: Uint8Array, options: PublishOptions = {}): void {
     if (this.#closing !== undefined || this.#connection.isClosed()) return;
+    if (this.#isConnected) this.#send(subject, data, options);
+    else if (this.#keptSize + data.length <= MAX_KEPT) {
+      // The client of NATS drops what was not sent when it connects again.
+      this.#kept.push(() => this.#send(subject, data, options));
+      this.#keptSize += data.length + subject.length;
+    }
+  }
+
+  #send(subject: string, data: Uint8Array, { reply, headers }: PublishOptions): void {
     if (headers === undefined) {
       this.#connection.publish(subject, data, reply === undefined ? {} : { reply });
       return;
@@ -201,6 +215,10 @@ class NatsBus implements Bus {
         this.#emit({ kind: "disconnected" });
       } else if (status.type === "reconnect") {
         this.#isConnected = true;
+        const kept = this.#kept;
+        this.#kept = [];
+        this.#keptSize = 0;
+        for (const send of kept) send();
         this.#emit({ kind: "reconnected" });
       } else if (status.type === "error") this.#onError(status.error);
     }
