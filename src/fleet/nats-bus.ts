@@ -1,4 +1,4 @@
-import type { ConnectionOptions, Msg, NatsConnection } from "@nats-io/transport-node";
+import type { ConnectionOptions, Msg, MsgHdrs, NatsConnection } from "@nats-io/transport-node";
 import { settlesWithin } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { Bus, BusEvent, BusMessage, PublishOptions } from "./bus.ts";
@@ -88,13 +88,20 @@ function connectError(error: unknown, urls: readonly string[]): HubError {
     const text = `NATS at ${where} refuses the credentials of [fleet].`;
     return new HubError("unauthorized", text, { cause: error });
   }
-  if (/certificate|self.signed|tls|ssl/i.test(reason)) {
+  if (isTlsFault(error)) {
     const text = `The TLS connection to NATS at ${where} failed: ${reason}.`;
     return new HubError("tlsFailed", text, { cause: error });
   }
   return new HubError("unreachable", `NATS at ${where} cannot be reached: ${reason}.`, {
     cause: error,
   });
+}
+
+/** Whether an error, or one that caused it, is about TLS: its code says so in all runtimes. */
+function isTlsFault(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const code = "code" in error && typeof error.code === "string" ? error.code : "";
+  return /CERT|SELF_SIGNED|SSL|TLS|UNABLE_TO/.test(code) || isTlsFault(error.cause);
 }
 
 /** A URL for people, without the user and password that it may have. */
@@ -105,7 +112,7 @@ export function withoutLogin(url: string): string {
 class NatsBus implements Bus {
   readonly inbox: string;
   readonly #connection: NatsConnection;
-  readonly #headers: typeof import("@nats-io/transport-node").headers;
+  readonly #headers: () => MsgHdrs;
   readonly #listeners = new Set<(event: BusEvent) => void>();
   /** What is sent when the connection is there again, and the size of that in bytes. */
   #kept: (() => void)[] = [];
@@ -115,7 +122,7 @@ class NatsBus implements Bus {
 
   constructor(
     connection: NatsConnection,
-    headers: typeof import("@nats-io/transport-node").headers,
+    headers: () => MsgHdrs,
     inboxPrefix: string,
     createInbox: (prefix?: string) => string,
   ) {

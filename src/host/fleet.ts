@@ -37,9 +37,9 @@ const NO_BYTES = new Uint8Array();
 export interface FleetOptions {
   readonly context: HostContext;
   readonly manifest: Manifest;
-  log(level: LogLevel, text: string): void;
+  readonly log: (level: LogLevel, text: string) => void;
   /** Adds values to redact. */
-  addSecrets(secrets: readonly string[]): void;
+  readonly addSecrets: (secrets: readonly string[]) => void;
 }
 
 /** What a hub is to its fleet while it is connected to NATS. */

@@ -119,8 +119,9 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
       isInModeOrClient(problem),
   );
   if (!isUsable) return { ok: false, problems, notes, ...files };
-  // A manifest with plugins is not empty: plugins may provide servers.
-  const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
+  // A manifest with plugins is not empty: plugins may provide servers. So may other hubs of the fleet.
+  const isImporting = (merged.fleet?.import ?? []).length > 0;
+  const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0 && !isImporting;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
   const { hub, httpToken, registries, toolSearch, agentFiles, fleet, defaults, approval } = merged;

@@ -333,7 +333,7 @@ describe("a hub of a fleet", () => {
       from.add(answer.result?.["from"]);
     }
     assert.equal(asked.length, 6);
-    assert.deepEqual([...from].sort(), ["h1", "h2"]);
+    assert.deepEqual([...from].map(String).sort(), ["h1", "h2"]);
   });
 
   it("keeps a client at one replica, and spreads calls if the manifest says so", async () => {

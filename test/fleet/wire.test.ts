@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import fc from "fast-check";
+import { assert as check, pre, property, string } from "fast-check";
 import { utf8 } from "../../src/base/bytes.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { encodeAnnouncement, readAnnouncement } from "../../src/fleet/announcements.ts";
@@ -37,10 +37,10 @@ function matches(pattern: string, subject: string): boolean {
 
 describe("subjects of a fleet", () => {
   it("encode every name as one token, from which the name comes back", () => {
-    fc.assert(
-      fc.property(fc.string({ unit: "binary", minLength: 1, maxLength: 200 }), (name) => {
+    check(
+      property(string({ unit: "binary", minLength: 1, maxLength: 200 }), (name) => {
         // Halves of surrogate pairs have no UTF-8.
-        fc.pre(name.isWellFormed());
+        pre(name.isWellFormed());
         const token = encodeToken(name);
         assert.match(token, /^[A-Za-z0-9_-]+$/);
         assert.equal(decodeToken(token), name);
