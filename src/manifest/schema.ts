@@ -1095,6 +1095,7 @@ export const fleetSchema = once(() =>
         ),
         {
           title: "NATS servers",
+          shown: true,
           description:
             "The NATS server, or several of one cluster. Without TLS only on this machine, unless insecure is true.",
           examples: ["tls://nats.example:4222", ["tls://a.example", "tls://b.example"]],
@@ -1102,7 +1103,7 @@ export const fleetSchema = once(() =>
       ),
       credentials: optionalKey(nonEmptyText, {
         title: "Credentials file",
-        shown: true,
+
         description: "A file of credentials for NATS (.creds). Or use nkey, password or token.",
         examples: ["~/.config/toolmux/fleet.creds"],
       }),
