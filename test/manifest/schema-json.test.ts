@@ -213,8 +213,9 @@ function wrap(path: string, value: unknown): unknown {
   if (servers !== undefined && server !== undefined && keys.length > 2) {
     const said = Object.keys(server);
     const isRemote = said.some((key) => REMOTE_KEYS.some((own) => own === key));
-    const isMain = said.includes("plugin") || said.includes("package");
-    const start = said.includes("runner") ? { package: "npm:x" } : { command: "x" };
+    const isMain = ["plugin", "package", "fleet"].some((key) => said.includes(key));
+    const ofFleet = said.includes("spread") ? { fleet: "x" } : { command: "x" };
+    const start = said.includes("runner") ? { package: "npm:x" } : ofFleet;
     const main = isMain ? {} : isRemote ? { url: "u" } : start;
     servers["any"] = { ...main, ...server };
   }
