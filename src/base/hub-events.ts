@@ -92,7 +92,19 @@ export type HubEvent =
    */
   | ({ kind: "manifest"; outcome: "reloaded"; servers: number } & ChangedServers)
   | { kind: "manifest"; outcome: "refused"; problems: string }
-  | ModeEvent;
+  | ModeEvent
+  | FleetEvent;
+
+/** Another machine has joined the fleet of this hub, or has left it. */
+export interface FleetEvent {
+  readonly kind: "fleet";
+  readonly change: "joined" | "left";
+  readonly machine: string;
+  /** The servers that it exports. */
+  readonly servers: readonly string[];
+  /** Why it has left, as the end of a sentence about it. */
+  readonly reason?: string;
+}
 
 /** The names of the servers that a reload has added, changed and removed. */
 export interface ChangedServers {
@@ -291,6 +303,7 @@ export const OTHER_KINDS = [
   "client",
   "manifest",
   "mode",
+  "fleet",
 ] as const satisfies readonly Exclude<EventKind, (typeof CALL_KINDS)[number]>[];
 
 export const EVENT_KINDS: readonly EventKind[] = [...OTHER_KINDS, ...CALL_KINDS];

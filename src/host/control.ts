@@ -35,6 +35,8 @@ export interface ControlOptions {
   readonly endpoints: () => readonly string[];
   /** Reads the manifest again. Settles when that is done. */
   readonly reload: () => Promise<void>;
+  /** See `ControlledHub`. */
+  readonly fleet: ControlledHub["fleet"];
   /** Ends the hub. @param drain for how long it may wait for open requests of attached clients, in ms */
   readonly stop: (drain?: number) => void;
 }
@@ -195,6 +197,7 @@ async function controlledHub(
       if (problems !== undefined) throw new HubError("manifestInvalid", problems);
     },
     rejection,
+    fleet: options.fleet,
     stop,
   };
 }

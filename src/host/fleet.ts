@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { settlesWithin, systemClock } from "../base/clock.ts";
 import { describeFault, HubError, toHubError } from "../base/errors.ts";
-import type { LogLevel } from "../base/hub-events.ts";
+import type { FleetEvent, LogLevel } from "../base/hub-events.ts";
 import { expandHome } from "../base/paths.ts";
 import { VERSION } from "../base/version.ts";
 import { compileGlobs } from "../catalog/filter.ts";
@@ -38,16 +38,19 @@ export interface FleetOptions {
   readonly context: HostContext;
   readonly manifest: Manifest;
   readonly log: (level: LogLevel, text: string) => void;
+  readonly emit: (event: FleetEvent) => void;
   /** Adds values to redact. */
   readonly addSecrets: (secrets: readonly string[]) => void;
 }
 
 /** What a hub is to its fleet while it is connected to NATS. */
-interface Membership {
+export interface Membership {
   readonly settings: FleetSettings;
   readonly bus: Bus;
   readonly peers: FleetPeers;
+  /** The name of this hub in the fleet, and the name that the manifest wants. */
   readonly name: string;
+  readonly wanted: string;
   /** Undefined for a command that only uses servers of the fleet. */
   exporter: Exporter | undefined;
 }
@@ -116,6 +119,11 @@ export class Fleet {
     this.#schedule();
   }
 
+  /** The settings in force; undefined if the manifest has no table `fleet`. */
+  get settings(): FleetSettings | undefined {
+    return this.#manifest.fleet;
+  }
+
   get membership(): Membership | undefined {
     return this.#membership;
   }
@@ -130,16 +138,19 @@ export class Fleet {
     return [...this.#denied];
   }
 
-  async close(): Promise<void> {
-    if (this.#isClosed) return;
+  /** Leaves the fleet, as far as others see it: the requests that are open may end, within a limited time. */
+  async stopExporting(): Promise<void> {
     this.#isClosed = true;
     this.#abort.abort();
-    for (const unsubscribe of this.#unsubscribe) unsubscribe();
-    await this.#leave();
+    this.#cancelTimer();
+    this.#cancelRetry();
+    for (const unsubscribe of this.#unsubscribe.splice(0)) unsubscribe();
+    await this.#membership?.exporter?.close();
   }
 
-  get #settings(): FleetSettings | undefined {
-    return this.#manifest.fleet;
+  async close(): Promise<void> {
+    await this.stopExporting();
+    await this.#leave();
   }
 
   #joinLater(delay: number, nextDelay: number): void {
@@ -172,7 +183,7 @@ export class Fleet {
   }
 
   async #open(): Promise<Membership> {
-    const settings = this.#settings;
+    const settings = this.settings;
     if (settings === undefined) {
       const text = "The manifest has no table fleet, which says how to reach the fleet.";
       throw new HubError("notSupported", text);
@@ -191,7 +202,14 @@ export class Fleet {
       const text = `Another hub of the fleet is named "${wanted}": this one is "${name}". Set another fleet.name.`;
       this.#options.log("warn", text);
     }
-    const membership: Membership = { settings, bus, peers, name, exporter: undefined };
+    const membership: Membership = {
+      settings,
+      bus,
+      peers,
+      name,
+      wanted,
+      exporter: undefined,
+    };
     if (this.#isClosed) {
       await disconnect(membership);
       throw new HubError("cancelled", "The hub is closing.");
@@ -288,13 +306,12 @@ export class Fleet {
 
   #onFleetChange(change: FleetChange): void {
     const { log } = this.#options;
-    if (change.kind === "joined")
-      log(
-        "info",
-        `machine "${change.hub}" has joined the fleet; it exports ${change.servers.join(", ") || "nothing"}`,
-      );
-    if (change.kind === "left")
-      log("warn", `machine "${change.hub}" has left the fleet: it ${change.reason}`);
+    if (change.kind === "joined" || change.kind === "left") {
+      const { kind, hub: machine, servers } = change;
+      const reason = change.kind === "left" ? change.reason : undefined;
+      const more = reason !== undefined && { reason };
+      this.#options.emit({ kind: "fleet", change: kind, machine, servers, ...more });
+    }
     if (change.kind === "interrupted")
       log("warn", "NATS does not answer: the requests that were under way are lost");
     if (change.kind === "recovered") this.#reconnectServers();
@@ -333,7 +350,7 @@ export class Fleet {
     const membership = this.#membership;
     const hub = this.#hub;
     if (membership === undefined || hub === undefined) return;
-    const { clients = [] } = this.#settings ?? {};
+    const { clients = [] } = this.settings ?? {};
     const { bus, name } = membership;
     membership.exporter ??= new Exporter({
       hub,
@@ -354,7 +371,7 @@ export class Fleet {
 
   /** The names of the servers of this hub that others may use. */
   #exportedBy({ specs }: Hub): readonly string[] {
-    const isExported = compileGlobs(this.#settings?.export ?? []);
+    const isExported = compileGlobs(this.settings?.export ?? []);
     // A server of another hub is not passed on: requests could go in circles.
     return specs
       .filter(({ name, kind, enabled }) => enabled && kind !== "fleet" && isExported(name))
@@ -366,7 +383,7 @@ export class Fleet {
     const hub = this.#hub;
     const membership = this.#membership;
     if (hub === undefined) return;
-    const { import: globs = [], tenant = DEFAULT_TENANT } = this.#settings ?? {};
+    const { import: globs = [], tenant = DEFAULT_TENANT } = this.settings ?? {};
     const isImported = compileGlobs(globs);
     const found = new Map<string, FleetServer>();
     for (const peer of membership?.peers.all ?? []) {

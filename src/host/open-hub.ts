@@ -292,6 +292,7 @@ export async function openHub(
       context,
       manifest: loaded,
       log: (level, text) => bus.emit({ kind: "log", level, source: "hub", text }),
+      emit: (event) => bus.emit(event),
       addSecrets,
     });
     return fleet;
@@ -345,9 +346,10 @@ export async function openHub(
   const closeHub = sweepOrphansInBackground(hub, onSwept);
   const close = async (): Promise<void> => {
     try {
-      // Requests of other hubs end before their servers do.
-      await fleet?.close();
+      // Requests of other hubs end before their servers do, and requests to other hubs before the connection to NATS.
+      await fleet?.stopExporting();
       await Promise.all([closeHub(), finish()]);
+      await fleet?.close();
     } finally {
       uncaughtErrorHandlers.delete(handleUncaught);
       restore?.();

@@ -28,6 +28,7 @@ import { eventKindsAtLevel, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import type { ReloadableHub } from "./reload.ts";
 import type { HubRecording, RecordingRequest } from "./recording.ts";
+import type { FleetDocument } from "../control/schemas.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { Control } from "./control.ts";
 import type { SharedHub } from "./shared-hub.ts";
@@ -88,6 +89,17 @@ export interface ServeSharedOptions {
   /** Whether the hub ends when it has had no client for `hub.linger`. */
   readonly endsWithoutClients: boolean;
 }
+
+/** What a hub without a fleet says of it. */
+const NO_FLEET: FleetDocument = {
+  isConfigured: false,
+  url: [],
+  denied: [],
+  exported: [],
+  requests: { total: 0, refused: 0, open: 0 },
+  machines: [],
+  imported: [],
+};
 
 /** Changes that a command makes to the manifest that it serves. */
 export interface ManifestChanges {
@@ -200,6 +212,8 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       untilParentGone().then(ended("its parent process has ended")),
     );
   }
+  let inForce = loaded.manifest;
+  const isOfFleet = (): boolean => inForce.fleet !== undefined;
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
   const isWatching = Promise.withResolvers<void>();
@@ -228,7 +242,9 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         if (shared !== undefined) shared.linger = manifest.hub.linger;
         httpServer?.setClients(next);
         hub.setRefusedClients(refused);
-        if (manifest.fleet !== undefined || loaded.manifest.fleet !== undefined)
+        const wasOfFleet = isOfFleet();
+        inForce = manifest;
+        if (wasOfFleet || isOfFleet())
           void opened.openFleet().then((fleet) => fleet.configure(manifest, hub));
       };
     };
@@ -257,6 +273,11 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         ...(options.shared === undefined ? [] : [SHARED_ENDPOINT]),
         ...(httpServer ? [httpServer.url] : []),
       ],
+      fleet: async (pings) => {
+        if (!isOfFleet()) return NO_FLEET;
+        const { describeFleet } = await import("./fleet-document.ts");
+        return describeFleet(await opened.openFleet(), hub, pings);
+      },
       reload: async () => {
         await isWatching.promise;
         await watcher?.check();

@@ -66,6 +66,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel | undefined>> = {
   client: "info",
   manifest: "error",
   mode: "info",
+  fleet: "warn",
 };
 
 /** Maximum number of names in a message; further names are only counted. */
@@ -164,6 +165,16 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
       const who = client === undefined ? "clients" : `client ${client}`;
       const text = `mode of ${who}: "${to}" instead of "${from}"`;
       return makeLogRecord("info", text, { time, client, from, to });
+    }
+    case "fleet": {
+      const { change, machine, servers, reason } = event;
+      const exported = servers.length === 0 ? "nothing" : servers.slice(0, MAX_NAMES).join(", ");
+      const text =
+        change === "joined"
+          ? `machine "${machine}" has joined the fleet; it exports ${exported}`
+          : `machine "${machine}" has left the fleet: it ${reason}`;
+      const level = change === "joined" ? "info" : "warn";
+      return makeLogRecord(level, text, { time, change, machine, servers });
     }
     case "manifest": {
       const { outcome } = event;

@@ -356,6 +356,8 @@ describe("the control API", () => {
     fits("ClientApp", ((await get("/client-apps"))["clients"] as unknown[])[0]);
     fits("Error", await get("/servers/none"));
     fits("Secrets", await get("/secrets"));
+    fits("Fleet", await get("/fleet"));
+    fits("Fleet", (await setup.ask("POST", "/fleet/ping")).document);
     fits("Check", (await setup.ask("POST", "/check")).document);
     const endpoints = Object.keys(document["endpoints"] as object);
     assert.deepEqual(new Set(endpoints), new Set(setup.routes));
@@ -400,8 +402,8 @@ describe("the control API", () => {
     await callTool(client, "b__y", { secret: "hunter2" });
     await done;
     abort.abort();
-    // approvals-api.test.ts tests the events of approvals.
-    const others = EVENT_KINDS.filter((kind) => kind !== "approval");
+    // approvals-api.test.ts tests the events of approvals, test/e2e/fleet.test.ts those of machines.
+    const others = EVENT_KINDS.filter((kind) => kind !== "approval" && kind !== "fleet");
     assert.deepEqual(new Set(seen.keys()), new Set(others));
     assert.equal(seen.get("state")?.["tools"], 1);
   });

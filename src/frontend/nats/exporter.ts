@@ -4,6 +4,7 @@
  * answer. Main type: `Exporter`. Start here.
  */
 import { Buffer } from "node:buffer";
+import { utf8 } from "../../base/bytes.ts";
 import { type Clock, settlesWithin } from "../../base/clock.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import { IdMap } from "../../base/in-flight-map.ts";
@@ -79,6 +80,8 @@ const MAX_IN_FLIGHT = 10_000;
 const DRAIN_LIMIT = 10_000;
 /** The queue group of the hubs that export a server of the same name. */
 const QUEUE = "toolmux";
+/** The name as a service of NATS. */
+const SERVICE = "toolmux";
 const PARSE_ERROR = -32700;
 const INVALID_REQUEST = -32600;
 const BUSY = -31015;
@@ -104,8 +107,10 @@ export class Exporter {
   #users: ReadonlyMap<string, FleetUser> = new Map();
   #servers: readonly ExportedServer[] = [];
   #isIdle: PromiseWithResolvers<void> | undefined;
+  #nextKey = 0;
   #requests = 0;
   #refused = 0;
+  readonly #startedAt = new Date().toISOString();
   readonly #warned = new Set<string>();
   #isClosed = false;
 
@@ -115,7 +120,52 @@ export class Exporter {
     this.#unsubscribe.push(
       bus.subscribe(Subject.who, (message) => this.#answer(message)),
       bus.subscribe(Subject.ping(name), (message) => this.#answerPing(message)),
+      bus.subscribe(`${bus.inbox}.${GONE}*`, ({ subject, hasNoResponders }) => {
+        const key = Number(subject.slice(bus.inbox.length + 1 + GONE.length));
+        if (hasNoResponders) this.#responses.get(key)?.readerGone();
+      }),
     );
+    this.#serveDiscovery();
+  }
+
+  /** Answers those who look for services of NATS (ADR-32), such as `nats micro ls`. */
+  #serveDiscovery(): void {
+    const { bus, name, instance, version } = this.#options;
+    const identity = {
+      name: SERVICE,
+      id: instance,
+      version: serviceVersion(version),
+      metadata: { hub: name },
+    };
+    const answers = {
+      PING: () => ({ ...identity, type: "io.nats.micro.v1.ping_response" }),
+      INFO: () => ({
+        ...identity,
+        type: "io.nats.micro.v1.info_response",
+        description: "MCP servers of a toolmux",
+        endpoints: this.#servers.map((server) => ({
+          name: server.name,
+          subject: requestsTo(server.name),
+          queue_group: QUEUE,
+          metadata: null,
+        })),
+      }),
+      STATS: () => ({
+        ...identity,
+        type: "io.nats.micro.v1.stats_response",
+        started: this.#startedAt,
+        endpoints: [],
+      }),
+    };
+    for (const [verb, answer] of Object.entries(answers)) {
+      const respond = ({ reply }: BusMessage): void => {
+        // Tools that look for services have ordinary inboxes, and get nothing that is not public.
+        if (/^_INBOX[._]/.test(reply) && !/[\s*>]/.test(reply))
+          bus.publish(reply, utf8(JSON.stringify(answer())));
+      };
+      for (const more of ["", `.${SERVICE}`, `.${SERVICE}.${instance}`])
+        this.#unsubscribe.push(bus.subscribe(`$SRV.${verb}${more}`, respond));
+    }
   }
 
   get stats(): ExportStats {
@@ -212,6 +262,13 @@ export class Exporter {
     return reply.startsWith(INBOX_ROOT) && !/[\s*>]/.test(reply);
   }
 
+  /** Whether a subject is one of an inbox of this tenant: nobody may make a hub write into those of others. */
+  #isInboxOf(tenant: string, reply: string): boolean {
+    const start = `${INBOX_ROOT}${tenant}`;
+    const isOwn = reply.startsWith(`${start}_`) || reply.startsWith(`${start}.`);
+    return isOwn || !this.#options.bus.isAuthenticated;
+  }
+
   /** Handles a request. Never throws, because the connection to NATS would end. */
   #receive(server: string, message: BusMessage): void {
     const { reply } = message;
@@ -227,6 +284,12 @@ export class Exporter {
       const address = parseRequestSubject(message.subject);
       if (address === undefined || address.server !== server)
         throw new HubError("headerMismatch", "The subject is not one of a request.");
+      if (!this.#isInboxOf(address.tenant, reply)) {
+        this.#warnOnce(
+          `A request of tenant "${address.tenant}" over NATS was dropped: it wants its answer in the inbox of another tenant.`,
+        );
+        return;
+      }
       if (message.header(Header.wire) !== WIRE_VERSION) {
         const text = `Wire version ${WIRE_VERSION} is needed.`;
         this.#refuse(reply, undefined, { code: INVALID_REQUEST, message: text });
@@ -269,9 +332,11 @@ export class Exporter {
       reply: message.reply,
       id: request.id,
       acceptsParts: message.header(Header.acceptParts) === "1",
+      gone: `${bus.inbox}.${GONE}${this.#nextKey}`,
       onEnd: this.#onEnd,
     });
-    response.tableKey = this.#responses.add(response);
+    response.tableKey = this.#nextKey++;
+    this.#responses.set(response.tableKey, response);
     try {
       this.#clientsOf(key).handle(
         modernRequest,
@@ -339,6 +404,8 @@ export class Exporter {
 }
 
 const MAX_WARNINGS = 20;
+/** The beginning of the subjects, below the inbox, on which NATS says that nobody reads an answer. */
+const GONE = "gone.";
 
 /**
  * Checks that a request is about what its subject says, because NATS permits subjects.
@@ -347,4 +414,9 @@ const MAX_WARNINGS = 20;
 function checkAgreement(address: ReceivedAddress, request: Request): void {
   if (address.method === request.method && agreesWithName(address, requestNameOf(request))) return;
   throw new HubError("headerMismatch", "The subject does not match the body of the request.");
+}
+
+/** A version as services of NATS must have one (semver). */
+function serviceVersion(version: string): string {
+  return /^\d+\.\d+\.\d+/.test(version) ? version : "0.0.0";
 }

@@ -38,6 +38,8 @@ export interface NatsResponseOptions {
   readonly id: Piece;
   /** Whether the peer reads a response in parts. */
   readonly acceptsParts: boolean;
+  /** The subject on which NATS says that nobody reads the answer any more. */
+  readonly gone: string;
   /** Called once: when the response was sent, or when it is certain that none will be sent. */
   onEnd(response: NatsResponse): void;
 }
@@ -120,6 +122,14 @@ export class NatsResponse implements ModernResponder {
     this.#onCancel?.("The hub gave up.", "disconnect");
   }
 
+  /** Cancels the request, because nobody reads its answer any more. */
+  readerGone(): void {
+    if (this.#state === "over") return;
+    const wasOpen = this.#state === "open";
+    this.#finish();
+    if (wasOpen) this.#onCancel?.("The client has left.", "disconnect");
+  }
+
   get #limit(): number {
     return Math.max(this.#options.bus.maxPayload - FRAME_OVERHEAD, MIN_LIMIT);
   }
@@ -163,7 +173,8 @@ export class NatsResponse implements ModernResponder {
   #keepAlive(): void {
     this.#cancelTimer = this.#options.clock.after(KEEP_ALIVE, () => {
       if (this.#state !== "open") return;
-      this.#publish("ka", NO_BYTES);
+      const { bus, reply, gone } = this.#options;
+      bus.publish(reply, NO_BYTES, { reply: gone, headers: FRAME_HEADERS.ka });
       this.#keepAlive();
     });
   }

@@ -71,7 +71,12 @@ export interface Peer {
 export type FleetChange =
   | { readonly kind: "joined"; readonly hub: string; readonly servers: readonly string[] }
   | { readonly kind: "changed"; readonly hub: string }
-  | { readonly kind: "left"; readonly hub: string; readonly reason: string }
+  | {
+      readonly kind: "left";
+      readonly hub: string;
+      readonly servers: readonly string[];
+      readonly reason: string;
+    }
   /** The connection to NATS is lost for longer than requests wait for it, or it is there again. */
   | { readonly kind: "interrupted" }
   | { readonly kind: "recovered" };
@@ -200,9 +205,10 @@ export class FleetPeers {
     this.bus.publish(Subject.who, NO_BYTES, { reply: `${this.#inbox}who` });
   }
 
-  /** Pings all hubs that are known, once. */
+  /** Pings all hubs that are known, once, and asks for those that are not. */
   pingAll(): void {
     for (const peer of this.#peers.values()) this.#ping(peer);
+    this.askAll();
   }
 
   /** Adds a request and sends it, or keeps it until the connection to NATS is there again. */
@@ -507,7 +513,7 @@ export class FleetPeers {
         ),
       );
     }
-    this.#emit({ kind: "left", hub: peer.name, reason });
+    this.#emit({ kind: "left", hub: peer.name, servers: [...peer.servers.keys()], reason });
   }
 
   #remember({ name, servers }: Peer): void {
