@@ -1,7 +1,10 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { describe } from "node:test";
+import { fileURLToPath } from "node:url";
+import { runJson } from "../harness/command.ts";
 import {
   EXIT_LIMIT,
   executable,
@@ -14,7 +17,7 @@ import { scripted, toToml } from "../harness/manifest.ts";
 import type { RpcMessage } from "../harness/message.ts";
 import { type NatsServer, SKIP_WITHOUT_NATS, startNats } from "../harness/nats.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { poll, waitFor } from "../harness/wait.ts";
+import { poll, waitFor, waitUntil } from "../harness/wait.ts";
 
 const it = itWith({ skip: SKIP_WITHOUT_NATS, timeout: 90_000 });
 const CALLS = 30;
@@ -214,5 +217,57 @@ describe("a fleet over a NATS server", () => {
     hub.signal("SIGTERM");
     await hub.waitForExit(EXIT_LIMIT);
     await waitFor("the end of the importer", () => client.exit, 10_000);
+  });
+
+  it("is begun by the commands and files that docs/fleet.md shows first", async () => {
+    const { dir, env, nats } = fleet();
+    const page = readFileSync(new URL("../../docs/fleet.md", import.meta.url), "utf8");
+    const ported = page.replaceAll("127.0.0.1:4222", `127.0.0.1:${nats.port}`);
+    for (const [, file = "", text = ""] of ported.matchAll(
+      /^`(h\d\.toml)`:\n\n```toml\n([^]*?)```/gm,
+    ))
+      writeFileSync(join(dir, file), text);
+    const [, block = ""] = /```sh\n([^]*?)```/.exec(page) ?? [];
+    const [server, first = "", second = ""] = block.trim().split("\n");
+    assert.match(server ?? "", /^nats-server -a 127\.0\.0\.1 &$/);
+    const bin = join(dir, "bin");
+    mkdirSync(bin);
+    symlinkSync(executable(), join(bin, "toolmux"));
+    const memory = new URL(
+      "../../node_modules/@modelcontextprotocol/server-memory/dist/index.js",
+      import.meta.url,
+    );
+    const runtime = `#!/bin/sh\nexec ${JSON.stringify(process.execPath)} ${JSON.stringify(fileURLToPath(memory))}\n`;
+    writeFileSync(join(bin, "npx"), runtime, { mode: 0o755 });
+    const own = {
+      ...env,
+      PATH: `${bin}:${env["PATH"]}`,
+      MEMORY_FILE_PATH: join(dir, "memory.json"),
+    };
+    const start = (line: string): RawClient => {
+      const [program, ...args] = line.replace(/ &$/, "").split(" ");
+      assert.equal(program, "toolmux");
+      return new RawClient(executable(), args, dir, own);
+    };
+    const hub = start(first);
+    await hub.until(20_000, "the address", () => hub.stderr.includes("serving") || undefined);
+    const exported = async (): Promise<readonly unknown[]> => {
+      const config = join(dir, "h1.toml");
+      const { hubs } = await runJson<{ hubs: readonly { exported: readonly unknown[] }[] }>(
+        { dir, env: own, config },
+        "fleet",
+        "ping",
+      );
+      return hubs.flatMap((each) => each.exported);
+    };
+    await waitUntil("the export", async () =>
+      (await exported().catch(() => [])).length > 0 ? true : undefined,
+    );
+    const call = start(second);
+    assert.deepEqual(await call.waitForExit(30_000), { code: 0, signal: null });
+    const shown = call.lines.map(({ text }) => text).join("");
+    assert.deepEqual(JSON.parse(shown), { entities: [], relations: [] });
+    hub.signal("SIGTERM");
+    await hub.waitForExit(EXIT_LIMIT);
   });
 });

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { afterEach, describe, it } from "node:test";
+import { afterEach, describe, it as nodeTest } from "node:test";
 import {
   exportingHub,
   type ExportingSetup,
@@ -18,6 +18,11 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { MODERN_VERSION, sendModernRequest } from "../fixtures/modern-requests.ts";
 import { waitFor } from "../harness/wait.ts";
+
+/** A test that may wait for the watch over hubs, also on a busy machine. */
+function it(name: string, run: () => Promise<void>): void {
+  nodeTest(name, { timeout: 60_000 }, run);
+}
 
 const open: (ExportingSetup | ImportingSetup)[] = [];
 
@@ -359,6 +364,40 @@ describe("a hub of a fleet", () => {
     };
     assert.equal(await fromOf("srv__who"), 1);
     assert.equal(await fromOf("spread__who"), 3);
+  });
+
+  it("cancels what it works at for a hub that has died, or that has given it up", async () => {
+    const nats = new MemoryNats();
+    const held = heldServer("run");
+    let cancelled = 0;
+    held.server.handlers = {
+      "notifications/cancelled": () => {
+        cancelled++;
+        return undefined;
+      },
+    };
+    const { bus } = exporting(nats, "h1", { job: held.server });
+    const call = async (): Promise<ImportingSetup> => {
+      const setup = importing(nats, [fleetSpecOf("job")]);
+      await initialize(setup.client);
+      await listToolNames(setup.client);
+      const before = held.started();
+      setup.client.send({
+        jsonrpc: "2.0",
+        id: "c",
+        method: "tools/call",
+        params: { name: "job__run" },
+      });
+      await waitFor("the call", () => (held.started() > before ? true : undefined));
+      return setup;
+    };
+    (await call()).bus.kill();
+    await waitFor("the cancellation", () => (cancelled === 1 ? true : undefined), 20_000);
+    const { client } = await call();
+    bus.isSilent = true;
+    assert.equal(errorCode(await client.find(isResponseTo("c"))), "answerLost");
+    bus.isSilent = false;
+    await waitFor("the cancellation", () => (cancelled === 2 ? true : undefined), 20_000);
   });
 
   it("lists what any replica has, and calls each tool where it is as it was listed", async () => {

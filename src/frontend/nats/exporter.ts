@@ -231,6 +231,8 @@ export class Exporter {
     for (const clients of this.#clients.values()) clients.stop();
     if (this.#responses.size > 0 && bus.isConnected) {
       this.#isIdle = Promise.withResolvers<void>();
+      // Requests that were given up while this hub did not answer need not end.
+      for (const response of this.#responses.values()) response.askReader();
       await settlesWithin(DRAIN_LIMIT, this.#isIdle.promise);
     }
     for (const response of this.#responses.values()) response.abort();

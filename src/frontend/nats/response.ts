@@ -122,6 +122,12 @@ export class NatsResponse implements ModernResponder {
     this.#onCancel?.("The hub gave up.", "disconnect");
   }
 
+  /** Shows that the request is being worked at; if nobody waits for that, the request is cancelled. */
+  askReader(): void {
+    const { bus, reply, gone } = this.#options;
+    bus.publish(reply, NO_BYTES, { reply: gone, headers: FRAME_HEADERS.ka });
+  }
+
   /** Cancels the request, because nobody reads its answer any more. */
   readerGone(): void {
     if (this.#state === "over") return;
@@ -173,8 +179,7 @@ export class NatsResponse implements ModernResponder {
   #keepAlive(): void {
     this.#cancelTimer = this.#options.clock.after(KEEP_ALIVE, () => {
       if (this.#state !== "open") return;
-      const { bus, reply, gone } = this.#options;
-      bus.publish(reply, NO_BYTES, { reply: gone, headers: FRAME_HEADERS.ka });
+      this.askReader();
       this.#keepAlive();
     });
   }

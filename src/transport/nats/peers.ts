@@ -5,13 +5,15 @@
  * answer; `replica-listings.ts` has the lists of replicas that differ. Main type: `FleetPeers`. Start here.
  */
 import { Buffer } from "node:buffer";
+import { utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
 import { formatAge } from "../../base/format.ts";
 import { IdMap } from "../../base/in-flight-map.ts";
 import { type Announcement, readAnnouncement } from "../../fleet/announcements.ts";
 import type { Bus, BusEvent, BusMessage } from "../../fleet/bus.ts";
-import { hubOf, Subject } from "../../fleet/subjects.ts";
+import { Header } from "../../fleet/frames.ts";
+import { CONTROL_SUFFIX, hubOf, Subject } from "../../fleet/subjects.ts";
 import type { OpenRequest } from "./open-request.ts";
 
 /** Times of the watch over hubs that work at requests, in ms. */
@@ -45,6 +47,10 @@ export const MAX_OPEN = 1024;
 /** Maximum number of hubs that are known. */
 const MAX_PEERS = 4096;
 const NO_BYTES = new Uint8Array();
+/** Cancels a request whose id is not known any more. */
+const GIVEN_UP = utf8(
+  '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"reason":"The answer is not needed any more."}}',
+);
 
 /** Another hub of the fleet. Times are in ms of the clock. */
 export interface Peer {
@@ -269,7 +275,12 @@ export class FleetPeers {
       if (!message.hasNoResponders) this.#onAnnouncement(message);
     } else {
       const request = this.#requests.get(Number(to));
-      if (request === undefined) return;
+      if (request === undefined) {
+        // A hub still works at a request that was given up while it did not answer.
+        if (message.header(Header.frame) === "ka")
+          this.bus.publish(`${message.subject}${CONTROL_SUFFIX}`, GIVEN_UP);
+        return;
+      }
       if (request.hub !== undefined && !message.hasNoResponders) this.#heard(request.hub);
       request.receive(message);
     }
