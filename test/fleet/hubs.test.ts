@@ -14,9 +14,11 @@ import {
   isResponseTo,
   type Json,
   listToolNames,
+  manifestOf,
   ScriptedServer,
 } from "../fixtures/memory-hub.ts";
 import { MODERN_VERSION, sendModernRequest } from "../fixtures/modern-requests.ts";
+import { ModernTaskServer, TASKS_DECLARED } from "../fixtures/modern-task-server.ts";
 import { waitFor } from "../harness/wait.ts";
 
 /** A test that may wait for the watch over hubs, also on a busy machine. */
@@ -203,10 +205,10 @@ describe("a hub of a fleet", () => {
     assert.equal(errorCode(answer), "unreachable");
   });
 
-  it("carries a response of 60 MB in parts", async () => {
+  it("carries a response of many parts", async () => {
     const nats = new MemoryNats();
     const server = new ScriptedServer("big");
-    const text = "x".repeat(60 * 1024 * 1024);
+    const text = "x".repeat(9 * 1024 * 1024);
     server.onCall = () => `"result":{"content":[{"type":"text","text":"${text}"}]}`;
     exporting(nats, "h1", { data: server });
     const { client } = importing(nats, [fleetSpecOf("data")]);
@@ -339,6 +341,80 @@ describe("a hub of a fleet", () => {
     }
     assert.equal(asked.length, 6);
     assert.deepEqual([...from].map(String).sort(), ["h1", "h2"]);
+  });
+
+  it("asks the machine that has a task about it", async () => {
+    const nats = new MemoryNats();
+    const servers = { h1: new ModernTaskServer(), h2: new ModernTaskServer() };
+    const settings = { servers: { job: { era: "modern" } } } as const;
+    exporting(nats, "h1", { job: servers.h1 }, { settings });
+    exporting(nats, "h2", { job: servers.h2 }, { settings });
+    const { client, connect, peers } = importing(nats, [fleetSpecOf("job", { spread: "call" })]);
+    await initialize(client);
+    await listToolNames(client);
+    await waitFor("both hubs", () => (peers.all.length === 2 ? true : undefined));
+    const modern = connect();
+    const from = new Set<string>();
+    for (let i = 0; i < 4; i++) {
+      const before = { h1: servers.h1.taskCount, h2: servers.h2.taskCount };
+      const params = { name: "job__x", arguments: {} };
+      const { result, error } = await sendModernRequest(
+        modern,
+        "tools/call",
+        params,
+        TASKS_DECLARED,
+      );
+      const taskId = result?.["taskId"];
+      assert.equal(typeof taskId, "string", JSON.stringify(result ?? error));
+      const owner = servers.h1.taskCount > before.h1 ? "h1" : "h2";
+      from.add(owner);
+      const asked = servers[owner].messagesOf("tasks/get").length;
+      const got = await sendModernRequest(modern, "tasks/get", { taskId }, TASKS_DECLARED);
+      assert.equal(got.result?.["status"], "working");
+      assert.ok(servers[owner].messagesOf("tasks/get").length > asked);
+    }
+    assert.deepEqual([...from].sort(), ["h1", "h2"]);
+  });
+
+  it("asks the people who watch the exporting hub for an approval, and the caller only if it is told to", async () => {
+    for (const askCaller of [false, true]) {
+      const nats = new MemoryNats();
+      nats.isAuthenticated = true;
+      const server = new ScriptedServer("run");
+      const user = { mode: undefined, servers: undefined, approval: undefined, askCaller };
+      const manifest = manifestOf({ job: {} });
+      exporting(
+        nats,
+        "h1",
+        { job: server },
+        {
+          users: [{ user: "acme/u1", ...user }],
+          settings: {
+            manifest: { ...manifest, approval: { approval: "always", timeout: 60_000 } },
+          },
+        },
+      );
+      const { client } = importing(nats, [fleetSpecOf("job", { tenant: "acme" })], {
+        tenant: "acme",
+        user: "u1",
+      });
+      client.onMessage = ({ id, method }) => {
+        if (method === "elicitation/create")
+          client.send({
+            jsonrpc: "2.0",
+            id,
+            result: { action: "accept", content: { decision: "once" } },
+          });
+      };
+      await initialize(client, { elicitation: {} });
+      await listToolNames(client);
+      const answer = await callTool(client, "job__run");
+      if (askCaller) assert.ok(answer.result?.["echo"], JSON.stringify(answer));
+      else assert.equal(errorCode(answer), "notApproved");
+      const asked = client.messages.filter(({ method }) => method === "elicitation/create");
+      assert.equal(asked.length, askCaller ? 1 : 0);
+      assert.equal(server.messagesOf("tools/call").length, askCaller ? 1 : 0);
+    }
   });
 
   it("keeps a client at one replica, and spreads calls if the manifest says so", async () => {
