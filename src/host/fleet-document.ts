@@ -4,8 +4,8 @@ import { requestHead } from "../fleet/subjects.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { Fleet } from "./fleet.ts";
 
-/** Time that machines have to answer a ping, in ms. */
-const PING_WAIT = 500;
+/** Time that machines have to answer, in ms. */
+const PING_WAIT = 300;
 
 /** Describes a hub as a member of its fleet. @param pings whether all machines are pinged first */
 export async function describeFleet(
@@ -29,6 +29,8 @@ export async function describeFleet(
   }
   const { bus, peers, name, wanted, exporter } = membership;
   if (pings) {
+    peers.askAll();
+    await sleep(PING_WAIT);
     peers.pingAll();
     await sleep(PING_WAIT);
   }

@@ -8,6 +8,7 @@ import type { FleetEvent, LogLevel } from "../base/hub-events.ts";
 import { expandHome } from "../base/paths.ts";
 import { VERSION } from "../base/version.ts";
 import { compileGlobs } from "../catalog/filter.ts";
+import { matchesGlob } from "../catalog/names.ts";
 import { KINDS } from "../catalog/listing.ts";
 import type { ExportedServer } from "../fleet/announcements.ts";
 import type { Bus, BusEvent } from "../fleet/bus.ts";
@@ -52,7 +53,7 @@ export interface Membership {
   readonly name: string;
   readonly wanted: string;
   /** Undefined for a command that only uses servers of the fleet. */
-  exporter: Exporter | undefined;
+  readonly exporter: Exporter | undefined;
 }
 
 /** One hub as a member of its fleet: connects to NATS, exports servers of this hub and imports those of others. */
@@ -208,7 +209,7 @@ export class Fleet {
       peers,
       name,
       wanted,
-      exporter: undefined,
+      exporter: this.#hub && this.#openExporter(this.#hub, bus, name),
     };
     if (this.#isClosed) {
       await disconnect(membership);
@@ -312,10 +313,19 @@ export class Fleet {
       const more = reason !== undefined && { reason };
       this.#options.emit({ kind: "fleet", change: kind, machine, servers, ...more });
     }
+    if (change.kind === "joined" && change.hub === this.#membership?.name) this.#rename(change.hub);
     if (change.kind === "interrupted")
       log("warn", "NATS does not answer: the requests that were under way are lost");
     if (change.kind === "recovered") this.#reconnectServers();
     this.#schedule();
+  }
+
+  /** Two hubs have joined at the same time under one name: one of them, the same for both, takes another. */
+  #rename(name: string): void {
+    const { peers, exporter } = this.#membership ?? {};
+    const other = peers?.peer(name)?.instance ?? "";
+    if (exporter === undefined || this.#instance < other) return;
+    void this.#leave().then(() => this.#joinLater(0, RETRY.min));
   }
 
   /** Connects the servers of the fleet that wait for their next attempt. */
@@ -346,13 +356,8 @@ export class Fleet {
     });
   }
 
-  #export(): void {
-    const membership = this.#membership;
-    const hub = this.#hub;
-    if (membership === undefined || hub === undefined) return;
-    const { clients = [] } = this.settings ?? {};
-    const { bus, name } = membership;
-    membership.exporter ??= new Exporter({
+  #openExporter(hub: Hub, bus: Bus, name: string): Exporter {
+    return new Exporter({
       hub,
       bus,
       clock: systemClock,
@@ -361,12 +366,19 @@ export class Fleet {
       version: VERSION,
       warn: (text) => this.#options.log("warn", text),
     });
+  }
+
+  #export(): void {
+    const membership = this.#membership;
+    const hub = this.#hub;
+    if (membership === undefined || hub === undefined) return;
+    const { clients = [] } = this.settings ?? {};
     const users = clients.map(({ user, mode, servers, approval, askCaller = false }): FleetUser => {
       return { user, mode, servers, approval, askCaller };
     });
-    membership.exporter.setUsers(users);
+    membership.exporter?.setUsers(users);
     const exported = this.#exportedBy(hub).map((server) => exportedServerOf(hub, server));
-    membership.exporter.setServers(exported);
+    membership.exporter?.setServers(exported);
   }
 
   /** The names of the servers of this hub that others may use. */
@@ -413,7 +425,7 @@ export class Fleet {
       if (found.has(name)) continue;
       const since = goneSince ?? now;
       this.#imported.set(name, since);
-      const isWanted = isImported(name) || globs.some((glob) => glob.includes("/"));
+      const isWanted = globs.some((glob) => isImportedBy(name, glob));
       const left = isWanted ? since + VANISH - now : 0;
       if (left > 0) {
         next = Math.min(next ?? left, left);
@@ -461,6 +473,11 @@ export class Fleet {
     const left = membership ?? (await connecting?.catch(() => undefined));
     if (left !== undefined) await disconnect(left);
   }
+}
+
+/** Whether a pattern of `fleet.import` names a server, of whatever machine. */
+function isImportedBy(name: string, glob: string): boolean {
+  return matchesGlob(glob.slice(glob.indexOf("/") + 1), name);
 }
 
 /** The names of servers that can be prefixes of tools. */

@@ -112,6 +112,7 @@ export class Exporter {
   #refused = 0;
   readonly #startedAt = new Date().toISOString();
   readonly #warned = new Set<string>();
+  #hasAnnounced = false;
   #isClosed = false;
 
   constructor(options: ExporterOptions) {
@@ -192,7 +193,8 @@ export class Exporter {
   setServers(servers: readonly ExportedServer[]): void {
     if (this.#isClosed) return;
     const { bus, name } = this.#options;
-    const before = JSON.stringify(this.#servers);
+    const before = this.#hasAnnounced ? JSON.stringify(this.#servers) : undefined;
+    this.#hasAnnounced = true;
     this.#servers = servers;
     const names = new Set(servers.map((server) => server.name));
     for (const [server, unsubscribe] of this.#subscriptions) {

@@ -211,10 +211,9 @@ export class FleetPeers {
     this.bus.publish(Subject.who, NO_BYTES, { reply: `${this.#inbox}who` });
   }
 
-  /** Pings all hubs that are known, once, and asks for those that are not. */
+  /** Pings all hubs that are known, once. */
   pingAll(): void {
     for (const peer of this.#peers.values()) this.#ping(peer);
-    this.askAll();
   }
 
   /** Adds a request and sends it, or keeps it until the connection to NATS is there again. */
