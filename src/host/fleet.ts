@@ -120,6 +120,23 @@ export class Fleet {
     this.#schedule();
   }
 
+  /** Connects to NATS without joining the fleet, and says how it is. Never rejects. */
+  async probe(): Promise<{
+    readonly connected?: string;
+    readonly error?: string;
+    readonly denied: readonly string[];
+    readonly maxPayload?: number;
+  }> {
+    try {
+      const { bus } = await this.#connect();
+      // NATS answers after what it does not permit.
+      await settlesWithin(NAME_TIMEOUT, bus.roundTrip());
+      return { connected: bus.server, denied: this.denied, maxPayload: bus.maxPayload };
+    } catch (error) {
+      return { error: toHubError(error).message, denied: [] };
+    }
+  }
+
   /** The settings in force; undefined if the manifest has no table `fleet`. */
   get settings(): FleetSettings | undefined {
     return this.#manifest.fleet;

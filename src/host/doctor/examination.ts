@@ -22,6 +22,7 @@ import type { HostContext } from "../context.ts";
 import type { HttpAddress } from "../http-address.ts";
 import { checkClients } from "./clients.ts";
 import { checkSecrets, checkTokens } from "./credentials.ts";
+import { checkFleet } from "./fleet.ts";
 import { checkHubs } from "./hubs.ts";
 import { findLeftovers } from "./leftovers.ts";
 import { type Finding, type Fix, severityOf } from "./findings.ts";
@@ -99,7 +100,7 @@ export async function collectFindings(
    * placeholders. Texts of servers and advice may contain them.
    */
   const hidden = new Set(servers.flatMap(plaintextSecretsOf).map(({ value }) => value));
-  const [started, secretFindings, tokens, ports, clients, hubs, refused, service] =
+  const [started, secretFindings, tokens, ports, clients, hubs, refused, service, fleet] =
     await Promise.all([
       checkServers(servers, secrets, context, hidden),
       checkSecrets(secrets, manifest),
@@ -109,6 +110,7 @@ export async function collectFindings(
       checkHubs(context),
       manifest === undefined ? [] : findTokenFaults(manifest, context),
       checkInstalledService(context),
+      connect ? checkFleet(manifest, context) : [],
     ]);
   const saved = await savedListing(manifest, context, now);
   const isLive = manifest !== undefined && connect;
@@ -144,6 +146,7 @@ export async function collectFindings(
     })),
     ...hubs,
     ...service,
+    ...fleet.filter(({ code }) => !hubs.some((found) => found.code === code)),
   ];
   const redactor = new Redactor([...hidden]);
   const redact = (text: string): string => redactor.apply(listing.redact?.(text) ?? text);
