@@ -354,7 +354,7 @@ export function diagnose(document: ServerDocument, spec: ServerSpec, env: Env): 
     server,
     ...presentationOf(spec),
     transport: isRunnable(spec) ? spec.kind : undefined,
-    ...(spec.kind === "remote" && { start }),
+    ...((spec.kind === "remote" || spec.kind === "fleet") && { start }),
     ...(spec.kind === "stdio" &&
       spec.package !== undefined && { start, package: spec.package.name }),
   };

@@ -1,7 +1,10 @@
 import { sleep } from "../base/clock.ts";
 import type { FleetDocument } from "../control/schemas.ts";
-import { requestHead } from "../fleet/subjects.ts";
+import { encodeToken, requestHead } from "../fleet/subjects.ts";
 import type { Hub } from "../hub/hub.ts";
+import type { FleetServer } from "../manifest/manifest.ts";
+import { describeServer } from "../operations/server-description.ts";
+import type { FleetPeers } from "../transport/nats/peers.ts";
 import type { Fleet } from "./fleet.ts";
 
 /** Time that machines have to answer, in ms. */
@@ -61,13 +64,30 @@ export async function describeFleet(
     })),
     imported: hub.specs.flatMap((spec) => {
       if (spec.kind !== "fleet") return [];
-      const { name: server, fleet: remote, machine } = spec;
-      const replicas = peers
-        .replicasOf(remote)
-        .map((peer) => peer.name)
-        .filter((one) => machine === undefined || one === machine);
-      const subject = `${requestHead(tenant, user, machine)}${remote}.>`;
-      return [{ server, fleet: remote, subject, machines: replicas }];
+      return [{ server: spec.name, fleet: spec.fleet, ...placeOf(peers, spec) }];
     }),
   };
+}
+
+/** Where a server of the fleet is: the subjects of its requests, and the machines that export it. */
+function placeOf(
+  peers: FleetPeers,
+  { fleet, machine }: FleetServer,
+): Pick<FleetDocument["imported"][number], "subject" | "machines"> {
+  const machines = peers
+    .replicasOf(fleet)
+    .map(({ name }) => name)
+    .filter((name) => machine === undefined || name === machine);
+  const subject = `${requestHead(peers.tenant, peers.user, machine)}${encodeToken(fleet)}.>`;
+  return { subject, machines };
+}
+
+/** Describes a server of the fleet in one line, with the machines that export it. */
+export function describeFleetServer(fleet: Fleet, spec: FleetServer): string {
+  const peers = fleet.membership?.peers;
+  const text = describeServer(spec);
+  if (peers === undefined) return text;
+  const { subject, machines } = placeOf(peers, spec);
+  const where = machines.length === 0 ? "no machine now" : machines.join(", ");
+  return `${text}, on ${where} (${subject})`;
 }

@@ -273,6 +273,10 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         ...(options.shared === undefined ? [] : [SHARED_ENDPOINT]),
         ...(httpServer ? [httpServer.url] : []),
       ],
+      describeFleetServer: async (spec) => {
+        const { describeFleetServer } = await import("./fleet-document.ts");
+        return describeFleetServer(await opened.openFleet(), spec);
+      },
       fleet: async (pings) => {
         if (!isOfFleet()) return NO_FLEET;
         const { describeFleet } = await import("./fleet-document.ts");
