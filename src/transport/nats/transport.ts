@@ -241,12 +241,14 @@ export class NatsTransport implements ServerTransport, RequestOwner {
       const text = `The machine "${owner}" that has this ${TASK_METHODS.test(method) ? "task" : "call"} left the fleet.`;
       throw new HubError("answerLost", text, { server: this.server });
     }
-    const all = this.replicas.filter((replica) => replica.name !== except);
+    const known = this.replicas;
+    const all = except === undefined ? known : known.filter((replica) => replica.name !== except);
     if (all.length === 0) {
       if (this.#target.isConventional) return undefined;
       throw this.peers.unreachableError(this.remote, this.server, except);
     }
-    const staying = all.filter(({ isLeaving }) => !isLeaving);
+    const isStable = all.every(({ isLeaving }) => !isLeaving);
+    const staying = isStable ? all : all.filter(({ isLeaving }) => !isLeaving);
     const candidates = staying.length > 0 ? staying : all;
     if (DEFINING_METHODS.has(method) || isListMethod(method)) return candidates[0];
     const equal = this.#listings.replicasFor(candidates, this.remote, method, name);
