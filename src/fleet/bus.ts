@@ -51,7 +51,8 @@ export interface Bus {
   publish(subject: string, data: Uint8Array, options?: PublishOptions): void;
   /**
    * @param queue the name of a group of which only one member gets each message
-   * @returns a function that ends the subscription
+   * @returns a function that ends the subscription. That nobody has subscribed to a subject is told to one subscription
+   * of the connection that asked, even if several match the subject of the answer
    */
   subscribe(subject: string, receive: (message: BusMessage) => void, queue?: string): () => void;
   /** Asks the NATS server for an answer. @returns the time that it takes, in ms; never settles before it answers */

@@ -545,7 +545,8 @@ async function freeName(bus: Bus, wanted: string): Promise<string> {
 }
 
 async function isTaken(bus: Bus, name: string): Promise<boolean> {
-  const reply = `${bus.inbox}.name`;
+  // Not below the inbox, to which something else has subscribed.
+  const reply = `${bus.inbox}-name`;
   const answer = Promise.withResolvers<boolean>();
   const unsubscribe = bus.subscribe(reply, ({ hasNoResponders }) =>
     answer.resolve(!hasNoResponders),

@@ -121,8 +121,8 @@ export class Exporter {
     this.#unsubscribe.push(
       bus.subscribe(Subject.who, (message) => this.#answer(message)),
       bus.subscribe(Subject.ping(name), (message) => this.#answerPing(message)),
-      bus.subscribe(`${bus.inbox}.${GONE}*`, ({ subject, hasNoResponders }) => {
-        const key = Number(subject.slice(bus.inbox.length + 1 + GONE.length));
+      bus.subscribe(`${bus.inbox}${GONE}*`, ({ subject, hasNoResponders }) => {
+        const key = Number(subject.slice(bus.inbox.length + GONE.length));
         if (hasNoResponders) this.#responses.get(key)?.readerGone();
       }),
     );
@@ -336,7 +336,7 @@ export class Exporter {
       reply: message.reply,
       id: request.id,
       acceptsParts: message.header(Header.acceptParts) === "1",
-      gone: `${bus.inbox}.${GONE}${this.#nextKey}`,
+      gone: `${bus.inbox}${GONE}${this.#nextKey}`,
       onEnd: this.#onEnd,
     });
     response.tableKey = this.#nextKey++;
@@ -408,8 +408,11 @@ export class Exporter {
 }
 
 const MAX_WARNINGS = 20;
-/** The beginning of the subjects, below the inbox, on which NATS says that nobody reads an answer. */
-const GONE = "gone.";
+/**
+ * Follows the inbox in the subjects on which NATS says that nobody reads an answer. They are not below the inbox: NATS
+ * says it to one subscription only, which could be that of the importer.
+ */
+const GONE = "-gone.";
 
 /**
  * Checks that a request is about what its subject says, because NATS permits subjects.
