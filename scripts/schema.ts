@@ -17,6 +17,7 @@ import {
   defaultsSchema,
   fileSchema,
   hubLimitsSchema,
+  fleetSchema,
   hubSchema,
   modelSchema,
   modeSchema,
@@ -154,12 +155,15 @@ function makeFilter(): JsonSchema {
   return { anyOf: [{ const: "all" }, ...tables] };
 }
 
+const FLEET_KEYS = ["fleet", "spread"];
+
 /** The kinds of servers. A server has exactly one of these keys, and none of the keys that belong to another kind. */
 const KINDS: readonly JsonSchema[] = [
-  makeKind("command", [...REMOTE_KEYS, "plugin", "package", "runner"]),
-  makeKind("package", [...REMOTE_KEYS, "plugin", "command"]),
-  makeKind("url", [...PROCESS_KEYS, "plugin"]),
-  makeKind("plugin", [...PROCESS_KEYS, ...REMOTE_KEYS]),
+  makeKind("command", [...REMOTE_KEYS, ...FLEET_KEYS, "plugin", "package", "runner"]),
+  makeKind("package", [...REMOTE_KEYS, ...FLEET_KEYS, "plugin", "command"]),
+  makeKind("url", [...PROCESS_KEYS, ...FLEET_KEYS, "plugin"]),
+  makeKind("plugin", [...PROCESS_KEYS, ...REMOTE_KEYS, ...FLEET_KEYS]),
+  makeKind("fleet", [...PROCESS_KEYS, ...REMOTE_KEYS, "plugin"]),
 ];
 
 function makeKind(key: string, others: readonly string[]): JsonSchema {
@@ -209,6 +213,7 @@ export function makeSchema(): JsonSchema {
       additionalProperties: { title: "Agent", ...convert(agentSchema()) },
     },
     agentFiles: convert(agentFilesSchema()),
+    fleet: convert(fleetSchema()),
     search: convert(registrySchema()),
     toolSearch: convert(toolSearchSchema()),
     modes: {

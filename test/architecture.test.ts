@@ -17,7 +17,10 @@ const ROWS: readonly Readonly<Record<string, string>>[] = [
     manifest: "what the user wants: files, schema, merge, trust, edits",
     terminal: "printing, log records, stderr",
   },
-  { process: "child processes, groups, process table, orphans, path look-up, file lock" },
+  {
+    process: "child processes, groups, process table, orphans, path look-up, file lock",
+    fleet: "what hubs say to each other on NATS, and the connection to it",
+  },
   {
     transport: "messages to and from one server: stdio, memory, HTTP",
     catalog: "what clients see: names, URIs, sections, routes",
@@ -82,6 +85,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   hono: ["src/frontend/http/", "src/control/", "src/dashboard/"],
   bun: ["src/base/runtime.ts"],
   "@ai-sdk": ["src/agent/"],
+  "@nats-io": ["src/fleet/nats-bus.ts"],
   uplot: ["src/bench/report/", "src/dashboard/page/"],
   yaml: ["src/agent-files/yaml.ts"],
   "deno-std": ["src/cli/deno-parse-args.ts"],
@@ -244,6 +248,11 @@ describe("the rows of src", () => {
     );
     const agents = [...loaded].filter((path) => /^src\/agent(?:-\w+)?\//.test(path));
     assert.deepEqual(agents, [], "agents are loaded when the first one runs");
+    const fleet = [...loaded].filter((path) =>
+      /^src\/(?:\w+\/nats|fleet|host\/fleet)\b/.test(path),
+    );
+    assert.deepEqual(fleet, [], "nothing of a fleet is loaded without one");
+    assert.ok(loadedFrom(["src/host/fleet.ts"]).loaded.has("src/fleet/nats-bus.ts"));
     // With the plugin `agents`, only what lists its tools is loaded.
     const withPlugin = [...loadedFrom(["src/agent-tools/plugin.ts"]).loaded];
     assert.deepEqual(

@@ -580,6 +580,10 @@ export class Approvals {
   identityOf({ spec, origin }: ApprovedServer): Promise<string | undefined> {
     if (spec.kind === "plugin")
       return Promise.resolve(JSON.stringify(["plugin", spec.plugin, spec.name]));
+    if (spec.kind === "fleet") {
+      const { tenant, machine = null, fleet } = spec;
+      return Promise.resolve(JSON.stringify(["fleet", tenant, machine, fleet]));
+    }
     const identities =
       this.#identities.get(spec) ?? new WeakMap<object, Promise<string | undefined>>();
     this.#identities.set(spec, identities);

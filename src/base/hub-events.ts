@@ -99,7 +99,8 @@ export type HubEvent =
   | ({ kind: "manifest"; outcome: "reloaded"; servers: number } & ChangedServers)
   | { kind: "manifest"; outcome: "refused"; problems: string }
   | ModeEvent
-  | LimitEvent;
+  | LimitEvent
+  | FleetEvent;
 
 /**
  * A call was refused because of a limit: the first one of this limit within a minute. `limit`: the rate, the quota, or the
@@ -119,6 +120,17 @@ export interface LimitEvent {
   readonly retryAfter: number;
   /** A full sentence for people. */
   readonly text: string;
+}
+
+/** Another machine has joined the fleet of this hub, or has left it. */
+export interface FleetEvent {
+  readonly kind: "fleet";
+  readonly change: "joined" | "left";
+  readonly machine: string;
+  /** The servers that it exports. */
+  readonly servers: readonly string[];
+  /** Why it has left, as the end of a sentence about it. */
+  readonly reason?: string;
 }
 
 /** The names of the servers that a reload has added, changed and removed. */
@@ -330,6 +342,7 @@ export const OTHER_KINDS = [
   "manifest",
   "mode",
   "limit",
+  "fleet",
 ] as const satisfies readonly Exclude<EventKind, (typeof CALL_KINDS)[number]>[];
 
 export const EVENT_KINDS: readonly EventKind[] = [...OTHER_KINDS, ...CALL_KINDS];

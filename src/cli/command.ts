@@ -42,6 +42,9 @@ export const SECRET_VERBS = ["set", "list", "remove"] as const;
 
 /** The verbs of `toolmux share`. */
 export const SHARE_VERBS = ["on", "off"] as const;
+
+/** The arguments of `toolmux fleet`. */
+export const FLEET_VERBS = ["ping"] as const;
 /** The verbs of `toolmux service`. */
 export const SERVICE_VERBS = ["install", "remove", "status", "log"] as const;
 

@@ -25,6 +25,7 @@ import {
   LISTS,
   SECRET_VERBS,
   SERVICE_VERBS,
+  FLEET_VERBS,
   SHARE_VERBS,
   SHELLS,
 } from "./command.ts";
@@ -747,6 +748,25 @@ export const COMMANDS: readonly Command[] = [
     options: { json: JSON_OUTPUT },
     examples: ["toolmux ps", "toolmux ps --json"],
     load: async () => (await import("./commands/ps.ts")).ps,
+  }),
+  command({
+    name: "fleet",
+    group: "Running hubs",
+    summary: "show the machines of the fleet and what they export",
+    usage: "[ping]",
+    argumentCount: [0, 1],
+    completes: [[FLEET_VERBS]],
+    details: [
+      "A fleet is several machines whose hubs export servers to each other over NATS; the",
+      "table fleet of the manifest says which. Shows what this hub exports, and of each other",
+      "machine what it exports, how many calls of this hub are open there, and how long its",
+      "last answer to a ping took. `fleet ping` pings all machines first.",
+      "",
+      "Exit codes: 0 done, 3 no hub runs, or it is not connected to NATS.",
+    ],
+    options: { hub: OF_HUB.hub, json: JSON_OUTPUT },
+    examples: ["toolmux fleet", "toolmux fleet ping", "toolmux fleet --json"],
+    load: async () => (await import("./commands/fleet.ts")).fleet,
   }),
   command({
     name: "share",

@@ -304,7 +304,7 @@ export type ServerDiagnosis = HealthyServer | StartingServer | FailedServer | Di
 interface ServerSubject extends ServerPresentation {
   readonly server: string;
   /** The way in which toolmux reaches the server; undefined for an entry that toolmux cannot use. */
-  readonly transport: "stdio" | "remote" | "plugin" | undefined;
+  readonly transport: "stdio" | "remote" | "plugin" | "fleet" | undefined;
   /**
    * `start`: the URL of an HTTP server, or the command line of a server that is started from a package. Values that
    * look like secrets are masked. `package`: the name of the package.
@@ -355,7 +355,7 @@ export function diagnose(document: ServerDocument, spec: ServerSpec, env: Env): 
     server,
     ...presentationOf(spec),
     transport: isRunnable(spec) ? spec.kind : undefined,
-    ...(spec.kind === "remote" && { start }),
+    ...((spec.kind === "remote" || spec.kind === "fleet") && { start }),
     ...(spec.kind === "stdio" &&
       spec.package !== undefined && { start, package: spec.package.name }),
   };

@@ -44,7 +44,13 @@ import { agentHandlers, type HubAgents } from "./agents-api.ts";
 import type { Query, Route, RoutesBelow } from "./endpoints.ts";
 import { errorBody, notFound, readBodyFirst } from "./requests.ts";
 import { addRoutes, type Handlers, Reply, type Unsent } from "./routes.ts";
-import { API_PATH, type ClientDocument, type LogDocument, type ServerDocument } from "./schemas.ts";
+import {
+  API_PATH,
+  type ClientDocument,
+  type FleetDocument,
+  type LogDocument,
+  type ServerDocument,
+} from "./schemas.ts";
 import { type HubSetup, setupHandlers, type SetupRoute } from "./setup-api.ts";
 
 /** What the API needs: the hub, and functions of the program that runs the hub. */
@@ -71,6 +77,8 @@ export interface ControlledHub extends HubSetup, ServerTexts {
   edit(change: ManifestEdit): Promise<void>;
   /** Reads the manifest again. Settles when that is done. */
   reload(): Promise<void>;
+  /** The hub as a member of its fleet. @param pings whether all machines are pinged first */
+  fleet(pings: boolean): Promise<FleetDocument>;
   /** The problems of the manifest if the hub has rejected its last change. */
   rejection(): string | undefined;
   /** Ends the hub. @param drain for how long it may wait for open requests of attached clients, in ms */
@@ -381,6 +389,8 @@ function hubHandlers(controlled: ControlledHub): Pick<Handlers, HubRoute> {
     "POST /calls/:call/cancel": ({ params: { call } }) => {
       if (!hub.cancelCall(Number(call))) throw notFound(`running call ${call}`);
     },
+    "GET /fleet": () => controlled.fleet(false),
+    "POST /fleet/ping": () => controlled.fleet(true),
     "GET /clients": () => ({ clients: hub.snapshot().clients }),
     "GET /limits": () => ({ limits: hub.limits.status }),
     "POST /limits/:client/reset": async ({ params: { client } }) => {

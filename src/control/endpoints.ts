@@ -175,6 +175,11 @@ export const ENDPOINTS = {
   },
   "GET /calls": { answer: { calls: "Call" }, says: "lists the calls that run now" },
   "POST /calls/:call/cancel": { says: "cancels a call" },
+  "GET /fleet": { answer: "Fleet", says: "describes the fleet of the hub" },
+  "POST /fleet/ping": {
+    answer: "Fleet",
+    says: "pings all machines of the fleet, and describes it",
+  },
   "GET /clients": { answer: { clients: "Client" }, says: "lists the clients" },
   "GET /limits": {
     answer: { limits: "Limit" },

@@ -135,12 +135,62 @@ export const serverSchema = v.object({
   connections: v.array(connectionSchema),
 });
 
+const namesSchema = v.pipe(v.array(v.string()), v.readonly());
+
+/** The hub as a member of its fleet. */
+export const fleetSchema = v.object({
+  /** Whether the manifest has a table `fleet`. */
+  isConfigured: v.boolean(),
+  /** The NATS servers of the manifest, and the one that is connected. */
+  url: namesSchema,
+  connected: v.optional(v.string()),
+  /** Why the hub is not connected. */
+  error: v.optional(v.string()),
+  /** The name of the hub in the fleet; `wanted`: the name of the manifest, if another hub has it. */
+  name: v.optional(v.string()),
+  wanted: v.optional(v.string()),
+  tenant: v.optional(v.string()),
+  user: v.optional(v.string()),
+  /** The largest message that NATS takes, in bytes. */
+  maxPayload: v.optional(count),
+  /** Whether NATS asks for credentials, so that the users of requests are believed. */
+  authenticated: v.optional(v.boolean()),
+  /** The subjects that NATS does not permit. */
+  denied: namesSchema,
+  exported: namesSchema,
+  /** The requests of other hubs: all so far, those that were refused, and those that are open. */
+  requests: v.object({ total: count, refused: count, open: count }),
+  machines: v.array(
+    v.object({
+      name: v.string(),
+      version: v.string(),
+      servers: namesSchema,
+      /** The time of the last ping until its answer, in ms. */
+      roundTrip: v.optional(v.number()),
+      /** The requests of this hub that are open there. */
+      open: count,
+      /** The time since the last sign of life, in ms. */
+      silent: v.number(),
+      leaving: v.optional(v.literal(true)),
+    }),
+  ),
+  /** The servers of this hub that are on other machines; `machines`: those that export it, in order of choice. */
+  imported: v.array(
+    v.object({
+      server: v.string(),
+      fleet: v.string(),
+      subject: v.string(),
+      machines: namesSchema,
+    }),
+  ),
+});
+
 export const clientSchema = v.object({
   id: v.string(),
   name: v.optional(v.string()),
   version: v.optional(v.string()),
   era: v.optional(v.picklist(["legacy", "modern"])),
-  transport: v.picklist(["stdio", "shared", "http", "memory", "control"]),
+  transport: v.picklist(["stdio", "shared", "http", "nats", "memory", "control"]),
   /** The id of the process that is attached to a shared hub for the client. */
   pid: v.optional(count),
   since: v.optional(time),
@@ -634,6 +684,14 @@ const eventSchemas = {
     tool: v.optional(v.string()),
     retryAfter: duration,
     text: v.string(),
+  }),
+  fleet: v.strictObject({
+    ...eventFields,
+    kind: v.literal("fleet"),
+    change: v.picklist(["joined", "left"]),
+    machine: v.string(),
+    servers: v.pipe(v.array(v.string()), v.readonly()),
+    reason: v.optional(v.string()),
   }),
   manifest: v.strictObject({
     ...eventFields,
@@ -1184,6 +1242,7 @@ export const DOCUMENTS = {
   EntryPreview: entryPreviewSchema,
   Connection: connectionSchema,
   Client: clientSchema,
+  Fleet: fleetSchema,
   Modes: modesSchema,
   Mode: modeSchema,
   Call: callSchema,
@@ -1250,6 +1309,7 @@ export type ServerDocument = v.InferOutput<typeof serverSchema>;
 export type ConnectionDocument = v.InferOutput<typeof connectionSchema>;
 export type ModesDocument = v.InferOutput<typeof modesSchema>;
 export type ModeDocument = v.InferOutput<typeof modeSchema>;
+export type FleetDocument = v.InferOutput<typeof fleetSchema>;
 export type ClientDocument = v.InferOutput<typeof clientSchema>;
 export type CallDocument = v.InferOutput<typeof callSchema>;
 export type LimitDocument = v.InferOutput<typeof limitSchema>;

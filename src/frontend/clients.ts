@@ -68,10 +68,10 @@ export interface ClientsOptions {
 }
 
 /**
- * How a client is connected. `shared`: its process is attached to this hub, as others are; `memory`: it runs in this
- * process; `control`: it is the operator, on the control API.
+ * How a client is connected. `shared`: its process is attached to this hub, as others are; `nats`: it is on a machine of
+ * the fleet; `memory`: it runs in this process; `control`: it is the operator, on the control API.
  */
-export type ClientTransport = "stdio" | "shared" | "http" | "memory" | "control";
+export type ClientTransport = "stdio" | "shared" | "http" | "nats" | "memory" | "control";
 
 /** The status of a client. Times are in ms since the epoch. */
 export interface ClientStatus {
@@ -147,12 +147,13 @@ export function limitsOn(kind: ClientTransport): ClientLimits {
 export function approvalAsksOf(
   kind: ClientTransport,
   id: string | undefined,
-  principal: string | undefined,
+  { principal, isAskedForApproval = true }: ClientLimits,
 ): ApprovalAsks {
   const isUnidentified = principal === undefined && (kind === "http" || id === undefined);
   const key = isUnidentified ? "unidentified" : (principal ?? id ?? "");
   // The clients of toolmux itself, in this process or on the control socket, ask in the terminal of their command.
-  const form = kind === "memory" || kind === "control" ? "terminal" : "client";
+  const own = kind === "memory" || kind === "control" ? "terminal" : "client";
+  const form = isAskedForApproval ? own : "none";
   return { form, owner: { key: JSON.stringify([principal !== undefined, key]), isUnidentified } };
 }
 
@@ -256,7 +257,7 @@ export class Clients {
     const client = new LegacyClient(this, id, transport, view, {
       plugin,
       kind,
-      asks: approvalAsksOf(kind, id, limits.principal),
+      asks: approvalAsksOf(kind, id, limits),
       limitedClient: limitedClientOf(kind, id, limits.principal),
       exposure: this.exposureOf(view, "legacy", limits),
     });
@@ -330,7 +331,7 @@ export class Clients {
         {
           id,
           era: "modern",
-          transport: "http",
+          transport: modern.kind,
           since: undefined,
           ...status,
           principal: modern.limits.principal,
@@ -364,9 +365,9 @@ export class Clients {
     kind: ClientTransport = "http",
     origin?: ClientOrigin,
   ): ModernClients {
-    const asks = approvalAsksOf(kind, clientId, limits.principal);
+    const asks = approvalAsksOf(kind, clientId, limits);
     const limited = limitedClientOf(kind, clientId, limits.principal);
-    const modernClients = new ModernClients(this, clientId, limits, asks, limited, origin, kind);
+    const modernClients = new ModernClients(this, clientId, limits, asks, limited, kind, origin);
     this.#modernClients.add(modernClients);
     return modernClients;
   }

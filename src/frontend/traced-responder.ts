@@ -104,6 +104,7 @@ const NETWORKS: Readonly<Record<ClientTransport, PeerNetwork>> = {
   http: { transport: "tcp", protocol: { name: "http", version: "1.1" } },
   memory: { transport: undefined },
   control: { transport: "unix" },
+  nats: { transport: "tcp" },
 };
 
 /** Ends a span with the answer; undefined: the request was cancelled. */

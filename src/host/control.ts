@@ -11,7 +11,7 @@ import { MCP_PATH } from "../control/schemas.ts";
 import type { HttpServer } from "../frontend/http/server.ts";
 import type { Hub } from "../hub/hub.ts";
 import type { ManifestChange } from "../manifest/edit/edit.ts";
-import type { Manifest } from "../manifest/manifest.ts";
+import type { FleetServer, Manifest } from "../manifest/manifest.ts";
 import type { ManifestChoice } from "../operations/context.ts";
 import type { HostContext } from "./context.ts";
 import { manifestIdentity } from "../manifest/identity.ts";
@@ -35,6 +35,10 @@ export interface ControlOptions {
   readonly endpoints: () => readonly string[];
   /** Reads the manifest again. Settles when that is done. */
   readonly reload: () => Promise<void>;
+  /** See `ControlledHub`. */
+  readonly fleet: ControlledHub["fleet"];
+  /** Describes a server of the fleet in one line, with the machines that export it. */
+  readonly describeFleetServer: (spec: FleetServer) => Promise<string>;
   /** Ends the hub. @param drain for how long it may wait for open requests of attached clients, in ms */
   readonly stop: (drain?: number) => void;
 }
@@ -177,7 +181,8 @@ async function controlledHub(
     redact,
     logFault: (fault) => options.log("error", redact(`A request could not be handled: ${fault}`)),
     identity: () => identityOf(options),
-    describe: describeServer,
+    describe: (spec) =>
+      spec.kind === "fleet" ? options.describeFleetServer(spec) : describeServer(spec),
     remedies: (error, spec) => hintsFor(error, spec, context.env),
     readServer,
     async readEntry(name) {
@@ -195,6 +200,7 @@ async function controlledHub(
       if (problems !== undefined) throw new HubError("manifestInvalid", problems);
     },
     rejection,
+    fleet: options.fleet,
     stop,
   };
 }

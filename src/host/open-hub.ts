@@ -39,6 +39,7 @@ import type { ClientAgentsOptions } from "./client-agents.ts";
 import type { HostContext } from "./context.ts";
 import type { RunningTelemetry } from "./telemetry.ts";
 import type { Tracer } from "../telemetry/tracer.ts";
+import type { Fleet } from "./fleet.ts";
 import { hubListFor, checkHubLoop } from "./nesting.ts";
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { OuterHub } from "../process/outer-hubs.ts";
@@ -179,6 +180,8 @@ export interface OpenedHub {
   readonly telemetry: RunningTelemetry | undefined;
   /** Applies what another manifest says of traces and metrics. Never rejects. */
   readonly configureTelemetry: (manifest: Manifest) => Promise<void>;
+  /** The hub as a member of its fleet. Its code is loaded here. */
+  readonly openFleet: () => Promise<Fleet>;
   /** Closes the hub and everything that belongs to it; must be called in any case. */
   readonly close: () => Promise<void>;
 }
@@ -294,6 +297,18 @@ export async function openHub(
     if (!done.ok) inForce = before;
     return done;
   };
+  let fleet: Fleet | undefined;
+  const openFleet = async (): Promise<Fleet> => {
+    const { Fleet: Member } = await import("./fleet.ts");
+    fleet ??= new Member({
+      context,
+      manifest: loaded,
+      log: (level, text) => bus.emit({ kind: "log", level, source: "hub", text }),
+      emit: (event) => bus.emit(event),
+      addSecrets,
+    });
+    return fleet;
+  };
   const prepared = await setUpAll(loaded);
   if (!prepared.ok) throw manifestError(prepared.problems);
   const { plugins } = prepared;
@@ -352,6 +367,7 @@ export async function openHub(
       },
     }),
     ...(authorizes && authorize && { authorize }),
+    openFleetTransport: async (spec) => (await openFleet()).openTransport(spec),
   });
   isOpen = true;
   telemetry?.attach(hub);
@@ -360,7 +376,10 @@ export async function openHub(
   const closeHub = sweepOrphansInBackground(hub, onSwept);
   const close = async (): Promise<void> => {
     try {
+      // Requests of other hubs end before their servers do, and requests to other hubs before the connection to NATS.
+      await fleet?.stopExporting();
       await Promise.all([closeHub(), finish()]);
+      await fleet?.close();
       await telemetry?.close();
     } finally {
       uncaughtErrorHandlers.delete(handleUncaught);
@@ -384,6 +403,7 @@ export async function openHub(
       await configureTelemetry(next);
       if (before === undefined) telemetry?.attach(hub);
     },
+    openFleet,
     close,
   };
 }

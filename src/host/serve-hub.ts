@@ -28,6 +28,7 @@ import { eventKindsAtLevel, makeLogRecord } from "../terminal/log.ts";
 import { openHub, openSnapshots, type PluginSetup } from "./open-hub.ts";
 import type { ReloadableHub } from "./reload.ts";
 import type { HubRecording, RecordingRequest } from "./recording.ts";
+import type { FleetDocument } from "../control/schemas.ts";
 import type { ServerSubset } from "../upstream/profile.ts";
 import type { Control } from "./control.ts";
 import type { SharedHub } from "./shared-hub.ts";
@@ -88,6 +89,17 @@ export interface ServeSharedOptions {
   /** Whether the hub ends when it has had no client for `hub.linger`. */
   readonly endsWithoutClients: boolean;
 }
+
+/** What a hub without a fleet says of it. */
+const NO_FLEET: FleetDocument = {
+  isConfigured: false,
+  url: [],
+  denied: [],
+  exported: [],
+  requests: { total: 0, refused: 0, open: 0 },
+  machines: [],
+  imported: [],
+};
 
 /** Changes that a command makes to the manifest that it serves. */
 export interface ManifestChanges {
@@ -208,6 +220,8 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
     );
   } else if (context.env[PARENT_VARIABLE] === String(process.ppid))
     endings.push(untilParentGone().then(ended("the dashboard that has started it has ended")));
+  let inForce = loaded.manifest;
+  const isOfFleet = (): boolean => inForce.fleet !== undefined;
   let isClosing = false;
   let watcher: ManifestWatcher | undefined;
   const isWatching = Promise.withResolvers<void>();
@@ -237,6 +251,10 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         httpServer?.setClients(next);
         holders = next;
         hub.setRefusedClients(refused);
+        const wasOfFleet = isOfFleet();
+        inForce = manifest;
+        if (wasOfFleet || isOfFleet())
+          void opened.openFleet().then((fleet) => fleet.configure(manifest, hub));
       };
     };
     const { configureTelemetry } = opened;
@@ -266,6 +284,15 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         ...(options.shared === undefined ? [] : [SHARED_ENDPOINT]),
         ...(httpServer ? [httpServer.url] : []),
       ],
+      describeFleetServer: async (spec) => {
+        const { describeFleetServer } = await import("./fleet-document.ts");
+        return describeFleetServer(await opened.openFleet(), spec);
+      },
+      fleet: async (pings) => {
+        if (!isOfFleet()) return NO_FLEET;
+        const { describeFleet } = await import("./fleet-document.ts");
+        return describeFleet(await opened.openFleet(), hub, pings);
+      },
       reload: async () => {
         await isWatching.promise;
         await watcher?.check();
@@ -305,6 +332,10 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
         const { listenErrorOf } = await import("./listen-error.ts");
         throw await listenErrorOf(address, error, context);
       });
+    }
+    if (loaded.manifest.fleet !== undefined) {
+      const fleet = await opened.openFleet();
+      fleet.join(hub);
     }
     if (httpServer !== undefined && address !== undefined) {
       hub.startEarly(subset);

@@ -29,7 +29,10 @@ export interface ActivePluginsOptions {
   /** Serves a plugin as a client of the hub. */
   accept(transport: Transport, signal: AbortSignal, plugin: PluginInstance): Promise<void>;
   /** The functions with effects outside this process. */
-  readonly external: Pick<HubOptions, "resolveIdentity" | "openTransport" | "wrapTransport">;
+  readonly external: Pick<
+    HubOptions,
+    "resolveIdentity" | "openTransport" | "openFleetTransport" | "wrapTransport"
+  >;
 }
 
 /** Time limit for calls that still run in replaced plugins, in ms. */
@@ -92,8 +95,9 @@ export class ActivePlugins {
   }
 
   resolveIdentity(spec: RunnableServer, filling: Filling): ReturnType<ResolveIdentity> {
-    // The listing of a plugin's server is not saved, because it is known as soon as the server is connected.
-    if (spec.kind === "plugin") return Promise.resolve(undefined);
+    // The listings of servers of plugins and of the fleet are not saved: a plugin's server is connected at once, and
+    // that of the fleet is not there if no machine exports it.
+    if (spec.kind === "plugin" || spec.kind === "fleet") return Promise.resolve(undefined);
     const schemes = this.#set?.schemes ?? NO_SCHEMES;
     return this.#options.external.resolveIdentity(spec, schemes, filling);
   }
@@ -117,6 +121,11 @@ export class ActivePlugins {
   ): Promise<Transport> {
     const set = this.#set;
     const { external } = this.#options;
+    if (spec.kind === "fleet") {
+      if (external.openFleetTransport !== undefined) return external.openFleetTransport(spec);
+      const text = "The manifest has no table fleet, which says how to reach the fleet.";
+      return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
+    }
     if (spec.kind !== "plugin")
       return external.openTransport(spec, set?.schemes ?? NO_SCHEMES, cookies, filling);
     if (set !== undefined) {

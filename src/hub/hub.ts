@@ -51,9 +51,15 @@ import type { CallUsage } from "../router/call-usage.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../views/catalogs.ts";
-import { type ClientLimits, hidingMode, Modes } from "../views/client-modes.ts";
+import { type ClientLimits, hidingMode, Modes, principalOfUser } from "../views/client-modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
-import { ALL_SERVERS, profileOf, type ServerSubset, SHARED_PROFILE } from "../upstream/profile.ts";
+import {
+  ALL_SERVERS,
+  profileOf,
+  type ServerSubset,
+  SHARED_PROFILE,
+  subsetOf,
+} from "../upstream/profile.ts";
 import { type ResolveIdentity, SavedListings } from "../upstream/saved-listings.ts";
 import { StartLimiter } from "../upstream/start-limiter.ts";
 import { sessionOf } from "../upstream/state.ts";
@@ -415,6 +421,11 @@ export class Hub {
     return undefined;
   }
 
+  /** The catalog that a client without capabilities sees if it sees only this server. */
+  catalogOfServer(server: string): Catalog {
+    return this.#catalogCache.catalog(profileOf("", undefined, undefined, subsetOf([server])));
+  }
+
   /** The catalog that a client without capabilities sees (`SHARED_PROFILE`). */
   get catalog(): Catalog {
     return this.#catalogCache.catalog(SHARED_PROFILE);
@@ -451,8 +462,12 @@ export class Hub {
    * transport for them.
    * @param client the id of the client that sends the requests; undefined if it cannot be told apart from others
    */
-  createModernClients(client: string | undefined, limits?: ClientLimits): ModernClients {
-    return this.#clients.createModernClients(client, limits);
+  createModernClients(
+    client: string | undefined,
+    limits?: ClientLimits,
+    kind?: "http" | "nats",
+  ): ModernClients {
+    return this.#clients.createModernClients(client, limits, kind);
   }
 
   /** The reason why a mode cannot be used, as a whole sentence; undefined if it can be used. */
@@ -738,13 +753,15 @@ export class Hub {
     return specs;
   }
 
-  #configureApprovals({ approval = APPROVAL_DEFAULTS, clients = [] }: Manifest): void {
+  #configureApprovals({ approval = APPROVAL_DEFAULTS, clients = [], fleet }: Manifest): void {
     const { minimumApproval: raised } = this.#options;
     const levels = clients.flatMap((client) =>
       client.kind === "client" && client.approval !== undefined
         ? [[client.name, client.approval] as const]
         : [],
     );
+    for (const user of fleet?.clients ?? [])
+      if (user.approval !== undefined) levels.push([principalOfUser(user.user), user.approval]);
     this.approvals.configure({ ...approval, raised, clients: new Map(levels) }, this.#pool.specs);
   }
 

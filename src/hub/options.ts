@@ -8,6 +8,7 @@ import { clientStateOf } from "../manifest/client-state.ts";
 import type { Exposure } from "../manifest/exposures.ts";
 import type {
   ExternalServer,
+  FleetServer,
   HubSettings,
   Manifest,
   RemoteServer,
@@ -67,6 +68,8 @@ export interface HubOptions {
     cookies: ConnectionCookies,
     filling?: Filling,
   ): Promise<Transport>;
+  /** Creates the transport to a server of the fleet; absent: the hub belongs to none. @throws {HubError} */
+  readonly openFleetTransport?: ((spec: FleetServer) => Promise<Transport>) | undefined;
   readonly wrapTransport?: TransportWrapper | undefined;
   /**
    * Obtains the authorization that a server demands, with a browser if needed; absent: no authorization can be

@@ -2,6 +2,7 @@ import { isAbsolute } from "node:path";
 import {
   type ExternalServer,
   isExternal,
+  type FleetServer,
   type PluginServer,
   type RemoteServer,
   type RunnableServer,
@@ -26,11 +27,18 @@ const MEMBERS: Readonly<Record<string, ChangeEffect>> = {
   syntax: "process",
   secretSources: "process",
   set: "process",
+  machine: "process",
+  tenant: "process",
+  isFound: "settings",
   origin: "settings",
   reason: "settings",
 } satisfies Partial<
   Record<
-    keyof StdioServer | keyof RemoteServer | keyof PluginServer | keyof UnsupportedServer,
+    | keyof StdioServer
+    | keyof RemoteServer
+    | keyof PluginServer
+    | keyof FleetServer
+    | keyof UnsupportedServer,
     ChangeEffect
   >
 >;
@@ -74,7 +82,17 @@ export function diffServers(before: ServerSpec, after: ServerSpec): "same" | Cha
 }
 
 /** The members of a specification that say which program or remote server answers. */
-const PROGRAM_MEMBERS = ["kind", "command", "args", "package", "cwd", "url", "plugin"] as const;
+const PROGRAM_MEMBERS = [
+  "kind",
+  "command",
+  "args",
+  "package",
+  "cwd",
+  "url",
+  "plugin",
+  "fleet",
+  "machine",
+] as const;
 
 /** Whether both specifications start the same program, or reach the same remote server. */
 export function hasSameProgram(before: RunnableServer, after: RunnableServer): boolean {

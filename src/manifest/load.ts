@@ -128,12 +128,13 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   if (!isUsable) return { ok: false, problems, notes, ...files };
   const names = merged.servers.map(({ name }) => name);
   notes.push(...missingServers(merged.agentFiles?.toolsets ?? new Map(), names));
-  // A manifest with plugins is not empty: plugins may provide servers.
-  const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
+  // A manifest with plugins is not empty: plugins may provide servers. So may other hubs of the fleet.
+  const isImporting = (merged.fleet?.import ?? []).length > 0;
+  const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0 && !isImporting;
   if (isEmpty) notes.push("the manifest has no servers");
   notes.push(...merged.servers.flatMap((spec) => noteShellVariables(spec, options.env)));
   const { hub, httpToken, registries, toolSearch, limits, agentFiles, defaults, approval } = merged;
-  const { telemetry } = merged;
+  const { telemetry, fleet } = merged;
   const clients = makeNamedClients(
     configs.map((config) => config.clients ?? []),
     problems,
@@ -173,6 +174,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
     defaults,
     models: markInvalidModels(merged.models, problems, configs),
     agentFiles,
+    fleet,
     agents: markInvalidAgents(agents.specs, problems, configs),
     approval,
     plugins: plugins.specs,
@@ -255,7 +257,7 @@ const USER_SETTINGS = ["shared", "linger", "conversationDays", "conversationSize
 /** The content of a file of the working directory, without the settings that only the user's own files may have. */
 function withoutUserSettings(config: FileConfig): FileConfig {
   const ignored = USER_SETTINGS.filter((key) => config.hub[key] !== undefined);
-  if (ignored.length === 0) return config;
+  if (ignored.length === 0 && config.fleet === undefined) return config;
   const {
     shared: _,
     linger: __,
@@ -263,11 +265,15 @@ function withoutUserSettings(config: FileConfig): FileConfig {
     conversationSize: ____,
     ...hub
   } = config.hub;
-  const notes = ignored.map((key) => ({
-    path: ["hub", key],
-    text: `hub.${key} is ignored: it counts only in your own manifest`,
+  const paths = [
+    ...ignored.map((key) => ["hub", key]),
+    ...(config.fleet === undefined ? [] : [["fleet"]]),
+  ];
+  const notes = paths.map((path) => ({
+    path,
+    text: `${path.join(".")} is ignored: it counts only in your own manifest`,
   }));
-  return { ...config, hub, notes: [...config.notes, ...notes] };
+  return { ...config, hub, fleet: undefined, notes: [...config.notes, ...notes] };
 }
 
 /**

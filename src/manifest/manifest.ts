@@ -5,7 +5,7 @@
  */
 import type { Agents, Models } from "./agents.ts";
 import type { CallLimitsInput, HubLimitsInput } from "./call-limits.ts";
-import type { AgentFilesConfig } from "./files/file-config.ts";
+import type { AgentFilesConfig, FleetConfig } from "./files/file-config.ts";
 import type { ModeSpec } from "./modes.ts";
 import type { Isolation } from "./isolations.ts";
 import type { NamedClient } from "./named-clients.ts";
@@ -292,10 +292,26 @@ export interface PluginServer extends RunnableBase {
   readonly set: number;
 }
 
+/** A server that other hubs of the fleet export. */
+export interface FleetServer extends RunnableBase {
+  readonly kind: "fleet";
+  /** The name that it has in the fleet, and the tenant as which it is used. */
+  readonly fleet: string;
+  readonly tenant: string;
+  /** The name of the only hub whose server is used; undefined: any that exports it. */
+  readonly machine: string | undefined;
+  readonly spread: NonNullable<ServerInput["spread"]>;
+  /** Whether the server is there because `fleet.import` matches its name, and not because the manifest names it. */
+  readonly isFound: boolean;
+}
+
+/** The settings of the fleet. Texts are as written: their `${…}` are resolved when the hub connects to NATS. */
+export type FleetSettings = FleetConfig;
+
 /** A server outside of this process, which may need secrets. */
 export type ExternalServer = StdioServer | RemoteServer;
 
-export type RunnableServer = ExternalServer | PluginServer;
+export type RunnableServer = ExternalServer | PluginServer | FleetServer;
 
 /** An entry of a client's file that cannot be run. Other servers are not affected. */
 export interface UnsupportedServer extends ServerBase {
@@ -325,6 +341,7 @@ export function isExternal(spec: ServerSpec): spec is ExternalServer {
     case "remote":
       return true;
     case "plugin":
+    case "fleet":
     case "unsupported":
     case "invalid":
       return false;
@@ -364,6 +381,8 @@ export interface Manifest {
   readonly modes?: readonly ModeSpec[] | undefined;
   /** The HTTP clients that have their own tokens; absent: none. */
   readonly clients?: readonly NamedClient[] | undefined;
+  /** The fleet that the hub belongs to; absent: none. */
+  readonly fleet?: FleetSettings | undefined;
   /** The default limits, for servers that do not set their own. */
   readonly defaults: Limits;
   /** The models that agents use; absent: none. */

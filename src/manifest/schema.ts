@@ -44,6 +44,10 @@ import { AGENT_DEFAULTS, MODEL_PROVIDERS } from "./agents.ts";
 import { CHECKS } from "../scan/checks.ts";
 import { isTable } from "./table.ts";
 
+/** How the machine is chosen for a call, if several machines of the fleet export a server. */
+export const SPREADS = ["sticky", "call"] as const;
+const FLEET_SERVER = /^[^/*?\s]+(?:\/[^/*?\s]+)?$/;
+
 const packageSchema = v.pipe(
   text,
   v.rawTransform(({ dataset: { value }, addIssue, NEVER }): PackageSpec => {
@@ -786,6 +790,24 @@ export const serverSchema = table({
     examples: ["fs", ""],
     pattern: "^[A-Za-z0-9_-]*$",
   }),
+  fleet: optionalKey(
+    v.pipe(text, v.regex(FLEET_SERVER, "the name of a server of the fleet, or MACHINE/SERVER")),
+    {
+      title: "Server of the fleet",
+      shown: true,
+      description:
+        "Instead of command: the name of a server that machines of the fleet export, or MACHINE/SERVER for that of one machine. The table fleet says how toolmux reaches them.",
+      examples: ["github", "laptop/files"],
+    },
+  ),
+  spread: optionalKey(v.picklist(SPREADS, `"sticky" or "call"`), {
+    title: "Choice of the machine",
+    shown: true,
+    description:
+      'If several machines of the fleet export the server: "sticky": a client keeps the machine that it used first, until that is lost. "call": each call goes to the machine with the fewest calls.',
+    default: "sticky",
+    examples: ["call"],
+  }),
   isolation: optionalKey(v.picklist(ISOLATIONS, `"auto", "shared", "perClient" or "one"`), {
     title: "Isolation",
     shown: true,
@@ -878,10 +900,10 @@ export const serverSchema = table({
   }),
 });
 
-type MainKey = "plugin" | "url" | "package" | "command";
+type MainKey = "plugin" | "fleet" | "url" | "package" | "command";
 
 /** The keys that determine the kind of a server. If several are present, the first one in this list counts. */
-export const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
+export const MAIN_KEYS: readonly MainKey[] = ["plugin", "fleet", "url", "package", "command"];
 /** The keys of a process, whether it is started by a command or from a package. */
 const PROCESS_ONLY_KEYS = PROCESS_KEYS.filter(
   (key) => !["command", "package", "runner"].includes(key),
@@ -889,12 +911,14 @@ const PROCESS_ONLY_KEYS = PROCESS_KEYS.filter(
 /** For each kind of server, the keys that it may have and that some other kinds may not have. */
 const KEYS_OF_KIND: Readonly<Record<MainKey, readonly string[]>> = {
   plugin: [],
+  fleet: ["spread"],
   url: REMOTE_KEYS.filter((key) => key !== "url"),
   package: [...PROCESS_ONLY_KEYS, "runner"],
   command: PROCESS_ONLY_KEYS,
 };
 const KINDS: Readonly<Record<MainKey, string>> = {
   plugin: ", because the plugin provides the server",
+  fleet: ", because a machine of the fleet runs the server",
   url: ", because toolmux starts no process for a url",
   package: ", because a package runs as a process",
   command: ", because a command runs as a process",
@@ -922,7 +946,7 @@ export const manifestServerSchema = v.pipe(
       return;
     }
     for (const key of others) {
-      const message = `cannot be used together with ${first}: a server has one of command, package, url and plugin`;
+      const message = `cannot be used together with ${first}: a server has one of command, package, url, plugin and fleet`;
       addIssue({ message, path: issuePath(server, [key], "key") });
     }
     for (const key of new Set(MAIN_KEYS.flatMap((kind) => KEYS_OF_KIND[kind]))) {
@@ -1099,6 +1123,209 @@ export const hubLimitsSchema = once(makeHubLimits);
 
 /** Where traces and metrics go. */
 export const telemetrySchema = once(makeTelemetry);
+
+const FLEET_TOKEN = "letters, digits, _ and -, at most 64";
+const fleetToken = v.pipe(text, v.regex(/^[A-Za-z0-9_-]{1,64}$/, FLEET_TOKEN));
+const NATS_URL = "the URL of a NATS server: tls://HOST:PORT, or nats://HOST:PORT";
+const natsUrl = v.pipe(text, v.regex(/^(?:tls|nats):\/\/[^\s/@?#]+\/?$/, NATS_URL));
+
+/** A user of the fleet, and the limits of its requests to the servers that this hub exports. */
+const fleetClientSchema = once(() =>
+  table({
+    user: withNotes(
+      v.pipe(
+        text,
+        v.regex(
+          /^[A-Za-z0-9_-]{1,64}\/(?!_$)[A-Za-z0-9_-]{1,64}$/,
+          "TENANT/USER, where USER is not _",
+        ),
+      ),
+      {
+        title: "User",
+        shown: true,
+        description:
+          "The tenant and the user, as requests name them. They are believed only if the NATS server asks for credentials.",
+        examples: ["acme/u1"],
+      },
+    ),
+    mode: optionalKey(nonEmptyText, {
+      title: "Mode",
+      shown: true,
+      description: "A key of modes. The user sees only what is in it.",
+      examples: ["review"],
+    }),
+    servers: optionalKey(v.array(nonEmptyText, "an array of names of servers"), {
+      title: "Servers",
+      shown: true,
+      description: "The servers that the user may use, of those that are exported; by default all.",
+      examples: [["git"]],
+    }),
+    approval: optionalKey(approvalLevel, {
+      title: "Approval",
+      shown: true,
+      description:
+        "Which calls of this user a person has to allow. It counts if it is stricter than the setting of the server.",
+      examples: ["always"],
+    }),
+    askCaller: optionalKey(flag, {
+      title: "Ask the caller",
+      shown: true,
+      description:
+        "true: the user itself is asked to allow its calls, if its client can be asked, besides the people who watch pending approvals on this machine.",
+      default: false,
+      examples: [true],
+    }),
+  }),
+);
+
+/** The hubs of several machines, which find each other over NATS. */
+export const fleetSchema = once(() =>
+  v.pipe(
+    table({
+      url: withNotes(
+        v.union(
+          [
+            natsUrl,
+            v.pipe(v.array(natsUrl, NATS_URL), v.nonEmpty("at least one URL of a NATS server")),
+          ],
+          NATS_URL,
+        ),
+        {
+          title: "NATS servers",
+          shown: true,
+          description:
+            "The NATS server, or several of one cluster. Without TLS only on this machine, unless insecure is true.",
+          examples: ["tls://nats.example:4222", ["tls://a.example", "tls://b.example"]],
+        },
+      ),
+      credentials: optionalKey(nonEmptyText, {
+        title: "Credentials file",
+
+        description: "A file of credentials for NATS (.creds). Or use nkey, password or token.",
+        examples: ["~/.config/toolmux/fleet.creds"],
+      }),
+      nkey: optionalKey(secretText, {
+        title: "Seed of an NKey",
+        description: "The seed (SU…) with which toolmux logs in to NATS.",
+        examples: ["${secret:fleet/nkey}"],
+      }),
+      password: optionalKey(secretText, {
+        title: "Password",
+        description: "The password for NATS, together with user or login.",
+        examples: ["${secret:fleet/password}"],
+      }),
+      login: optionalKey(nonEmptyText, {
+        title: "Login",
+        shown: true,
+        description: "The user name for NATS, if it is not that of user.",
+        examples: ["toolmux"],
+      }),
+      token: optionalKey(secretText, {
+        title: "Token",
+        description: "The token for NATS.",
+        examples: ["${secret:fleet/token}"],
+      }),
+      tls: optionalKey(
+        table({
+          ca: optionalKey(nonEmptyText, {
+            title: "Certificates of authorities",
+            description: "A file with PEM certificates that are trusted in place of the system's.",
+            examples: ["./ca.pem"],
+          }),
+          cert: optionalKey(nonEmptyText, {
+            title: "Own certificate",
+            shown: true,
+            description: "A file with the certificate with which toolmux identifies itself.",
+            examples: ["./hub.pem"],
+          }),
+          key: optionalKey(nonEmptyText, {
+            title: "Key of the own certificate",
+            description: "A file with the private key of cert.",
+            examples: ["./hub.key"],
+          }),
+        }),
+        { title: "TLS", description: "Certificates for tls://.", examples: [{ ca: "./ca.pem" }] },
+      ),
+      insecure: optionalKey(flag, {
+        title: "Without TLS",
+        shown: true,
+        description:
+          "true: toolmux also connects to another machine without TLS. Everybody on the way can read and change all calls.",
+        default: false,
+        examples: [true],
+      }),
+      tenant: optionalKey(fleetToken, {
+        title: "Tenant",
+        shown: true,
+        description: "The tenant as which this hub sends requests.",
+        default: "default",
+        examples: ["acme"],
+      }),
+      user: optionalKey(fleetToken, {
+        title: "User",
+        shown: true,
+        description:
+          "The user as which this hub sends requests, and with password its user name for NATS. _: no particular one.",
+        default: "_",
+        examples: ["u1"],
+      }),
+      name: optionalKey(v.pipe(text, v.regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/, CLIENT_NAME)), {
+        title: "Name",
+        shown: true,
+        description: "The name of this hub in the fleet; by default that of the machine.",
+        examples: ["laptop"],
+      }),
+      export: optionalKey(globs, {
+        title: "Exported servers",
+        shown: true,
+        description:
+          "Names of servers that other hubs may use. * matches any characters, ? matches one.",
+        default: [],
+        examples: [["git", "files*"]],
+      }),
+      import: optionalKey(globs, {
+        title: "Imported servers",
+        shown: true,
+        description:
+          "Names of servers of other hubs that this hub uses, or MACHINE/SERVER. * matches any characters, ? matches one. A server of this manifest takes precedence over one of the same name.",
+        default: [],
+        examples: [["*"], ["github", "laptop/files"]],
+      }),
+      clients: optionalKey(v.array(fleetClientSchema(), "an array of tables"), {
+        title: "Users",
+        shown: true,
+        description: "Users of the fleet whose requests to this hub are limited.",
+        examples: [[{ user: "acme/u1", servers: ["git"] }]],
+      }),
+    }),
+    v.rawCheck(({ dataset, addIssue }) => {
+      if (!dataset.typed) return;
+      const { value } = dataset;
+      const fail = (key: string, message: string): void =>
+        addIssue({ message, path: issuePath(value, [key], "value") });
+      const { url, insecure = false, password, login, user = "_" } = value;
+      const isOpen = [url].flat().some((one) => one.startsWith("nats://") && !isLocalUrl(one));
+      if (isOpen && !insecure && value.tls === undefined)
+        fail("url", "goes to another machine without TLS; use tls://, or set insecure = true");
+      const logins = (["credentials", "nkey", "password", "token"] as const).filter(
+        (key) => value[key] !== undefined,
+      );
+      if (logins.length > 1)
+        fail(logins[1] ?? "", `cannot be used together with ${logins[0]}: use one of them`);
+      if (password !== undefined && login === undefined && user === "_")
+        fail("password", "needs a user name for NATS: set user or login");
+      if (login !== undefined && password === undefined) fail("login", "needs a password");
+      const { cert, key } = value.tls ?? {};
+      if ((cert === undefined) !== (key === undefined))
+        fail("tls", "has to have both cert and key, or neither");
+    }),
+  ),
+);
+
+function isLocalUrl(url: string): boolean {
+  const host = /^\w+:\/\/(\[[^\]]*\]|[^:/]*)/.exec(url)?.[1] ?? "";
+  return host === "localhost" || host === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(host);
+}
 
 const REGISTRY_FORMAT = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
@@ -1617,6 +1844,12 @@ export const fileSchema = table({
       "How many calls are allowed: of all clients together, and of each client (client). Servers, tools and clients have limits of their own. By default none.",
     examples: [{ maxConcurrent: 200, client: { rate: "600/1m", maxConcurrent: 32 } }],
   }),
+  fleet: optionalKey(v.unknown(), {
+    title: "Fleet",
+    description:
+      "Several machines over NATS: which servers of this hub others may use, and which servers of others this hub uses. Counts only in the user's own manifest, not in a manifest of the working directory.",
+    examples: [{ url: "nats://127.0.0.1:4222", export: ["git"] }],
+  }),
   secrets: optionalKey(v.unknown(), {
     title: "Secrets",
     description: "Where toolmux finds the values of ${secret:NAME}.",
@@ -1646,6 +1879,7 @@ export type AgentFilesInput = Readonly<v.InferOutput<ReturnType<typeof agentFile
 export type AgentInput = Readonly<v.InferOutput<ReturnType<typeof agentSchema>>>;
 export type PluginInput = Readonly<v.InferOutput<ReturnType<typeof pluginSchema>>>;
 export type ToolSearchInput = Readonly<v.InferOutput<ReturnType<typeof toolSearchSchema>>>;
+export type FleetInput = Readonly<v.InferOutput<ReturnType<typeof fleetSchema>>>;
 export type NamedClientInput = Readonly<v.InferOutput<ReturnType<typeof namedClientSchema>>>;
 
 /** All secret sources, in the default order of look-up. */

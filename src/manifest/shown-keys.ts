@@ -5,6 +5,7 @@ import { notesOf } from "./fields.ts";
 import { findNearest } from "./problems.ts";
 import {
   agentFilesSchema,
+  fleetSchema,
   agentSchema,
   defaultsSchema,
   hubLimitsSchema,
@@ -49,6 +50,7 @@ function keyNames(): KeyNames {
     agentSchema(),
     agentFilesSchema(),
     toolsetSchema(),
+    fleetSchema(),
     secretsSchema(),
     hubLimitsSchema(),
     telemetrySchema(),

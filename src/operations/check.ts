@@ -413,6 +413,7 @@ async function checkServer(
   const command = describeServer(runnable);
   if (!spec.enabled) return { name, state: "disabled", text: command };
   if (spec.kind === "plugin") return { name, state: "starts", text: command, found: "plugin" };
+  if (spec.kind === "fleet") return { name, state: "starts", text: command, found: "unknown" };
   const hidden = new Set<string>();
   try {
     const schemes = new Map([...schemesFor(spec, new Map()), ...makePlaceholderSchemes(spec)]);

@@ -141,6 +141,11 @@ export function hintsFor(error: HubError, spec: ServerSpec, env: Env): readonly 
       `It belongs to the plugin "${spec.plugin}". The log may have details: --log-level debug`,
     ];
   }
+  if (spec.kind === "fleet") {
+    return error.code === "notSupported"
+      ? ["Write the table fleet into your own manifest, with the url of NATS"]
+      : ["To see the machines of the fleet and what they export: toolmux fleet"];
+  }
   if (error.code === "valueMissing") return missingValueHints(error, spec, env);
   if (spec.kind === "remote") return remoteHintsFor(error, spec);
   switch (error.code) {

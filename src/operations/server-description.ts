@@ -3,7 +3,7 @@ import type { Env, SystemEnvironment } from "../base/paths.ts";
 import { installedCommand } from "../base/runtime.ts";
 import { alternativeCommands } from "../manifest/package.ts";
 import { maskArguments, maskCommandLine, maskSecretParts } from "../manifest/plaintext-secrets.ts";
-import type { PluginSpec, RunnableServer, StdioServer } from "../manifest/manifest.ts";
+import type { FleetServer, PluginSpec, RunnableServer, StdioServer } from "../manifest/manifest.ts";
 import { locatePlugin } from "../plugin/load.ts";
 import { isBuiltInPlugin } from "../agent-tools/built-in-plugins.ts";
 import { resolveCommand } from "../process/path-lookup.ts";
@@ -22,7 +22,13 @@ export function describeServer(spec: RunnableServer): string {
       return describeUrl(spec.url);
     case "plugin":
       return `plugin ${spec.plugin}`;
+    case "fleet":
+      return describeFleetServer(spec);
   }
+}
+
+function describeFleetServer({ fleet, machine }: FleetServer): string {
+  return machine === undefined ? `"${fleet}" of the fleet` : `"${fleet}" of machine "${machine}"`;
 }
 
 /**

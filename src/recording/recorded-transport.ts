@@ -9,6 +9,7 @@ import { type EncodedMessage, joinMessage, type Message } from "../jsonrpc/messa
 import { parseMessage, parseTruncated } from "../jsonrpc/parse.ts";
 import type { ProcessStats } from "../process/child-process.ts";
 import {
+  mayLoseRequests,
   NO_OP_SENT_REQUEST,
   type MalformedOutput,
   type NegotiatedProtocol,
@@ -105,10 +106,10 @@ class RecordedTransport implements Transport {
   send(message: EncodedMessage, info?: SendOptions): SentRequest {
     if (this.#phase !== "open") return this.#transport.send(message, info);
     this.#recorder.message(this.#peer, "sent", message);
-    const id = info === undefined || this.kind !== "http" ? undefined : idOf(message);
+    const id = info === undefined || !mayLoseRequests(this) ? undefined : idOf(message);
     const sentRequest = this.#transport.send(
       message,
-      this.kind === "http" && info ? this.#watchUnanswered(info, id) : undefined,
+      mayLoseRequests(this) && info ? this.#watchUnanswered(info, id) : undefined,
     );
     if (sentRequest === NO_OP_SENT_REQUEST) return sentRequest;
     const shown = {

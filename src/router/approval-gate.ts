@@ -64,9 +64,9 @@ export interface ApprovalGateOptions {
 export interface ApprovalAsks {
   /**
    * `terminal`: the client is a command of toolmux, which asks in its terminal; `client`: the client itself answers. A
-   * client can decide for itself alone, so its forms do not offer `always`.
+   * client can decide for itself alone, so its forms do not offer `always`; `none`: the client is not asked.
    */
-  readonly form: "terminal" | "client";
+  readonly form: "terminal" | "client" | "none";
   readonly owner: ApprovalOwner;
 }
 
@@ -209,7 +209,7 @@ export class ApprovalGate implements CallGate {
       approvals.reportRule(prompt, remembered);
       return this.#recheck(call, subject);
     }
-    const canAskClient = canElicit(call.caller.sender);
+    const canAskClient = this.#options.asks.form !== "none" && canElicit(call.caller.sender);
     const isUnwatched = approvals.watcherCount === 0;
     if (isUnwatched && !canAskClient && this.#waitFor(false) === 0) return this.#nobodyError(call);
     const { bytes } = call.request;
@@ -263,8 +263,8 @@ export class ApprovalGate implements CallGate {
    */
   #ask(call: HeldCall, open: PendingApproval, canAskClient: boolean): () => void {
     const { approvals } = this.#options;
-    const { form } = this.#options.asks;
     const { clock, settings } = approvals;
+    const by = this.#options.asks.form === "terminal" ? "terminal" : "client";
     let elicitation: Elicitation | undefined;
     /** Whether the hub has tried to ask the client, but could not. */
     let isRefused = false;
@@ -288,12 +288,12 @@ export class ApprovalGate implements CallGate {
         (result) => {
           const wish = result.action === "accept" ? result.content["decision"] : "deny";
           const decision = this.#formChoices(open).find((choice) => choice === wish);
-          open.decide(decision ?? "deny", form);
+          open.decide(decision ?? "deny", by);
         },
         (thrown: unknown) => {
           const { code } = toHubError(thrown);
           if (code !== "notAsked") {
-            open.decide("deny", form);
+            open.decide("deny", by);
             return;
           }
           // The client cannot be asked, after all. A person who watches the pending approvals can still decide.

@@ -68,6 +68,7 @@ const MOST_SEVERE_LEVEL: Readonly<Record<EventKind, LogLevel | undefined>> = {
   manifest: "error",
   mode: "info",
   limit: "warn",
+  fleet: "warn",
 };
 
 /** Maximum number of names in a message; further names are only counted. */
@@ -175,6 +176,16 @@ export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefi
     case "limit": {
       const { kind: _, text, ...fields } = event;
       return makeLogRecord("warn", text, { time, ...fields });
+    }
+    case "fleet": {
+      const { change, machine, servers, reason } = event;
+      const exported = servers.length === 0 ? "nothing" : servers.slice(0, MAX_NAMES).join(", ");
+      const text =
+        change === "joined"
+          ? `machine "${machine}" has joined the fleet; it exports ${exported}`
+          : `machine "${machine}" has left the fleet: it ${reason}`;
+      const level = change === "joined" ? "info" : "warn";
+      return makeLogRecord(level, text, { time, change, machine, servers });
     }
     case "manifest": {
       const { outcome } = event;

@@ -28,6 +28,10 @@ export interface SendOptions {
   /** The name of the tool or prompt, or the URI of the resource, as the peer knows it. */
   readonly name?: string | undefined;
   readonly headers?: Readonly<Record<string, string>> | undefined;
+  /** The id of the client that sends the request; undefined: the hub itself, or a client that cannot be told apart. */
+  readonly client?: string | undefined;
+  /** The JSON-RPC id of the request; absent over stdio. */
+  readonly id?: number | undefined;
   readonly signal?: AbortSignal | undefined;
   /**
    * Called at most once, when no response can arrive any more although the transport is still open. `notDelivered`: the
@@ -108,8 +112,10 @@ export interface NegotiatedProtocol {
  * Every implementation passes `transportContract` (test/contract/transport.ts).
  */
 export interface Transport {
-  /** `http`: requests can be lost one by one, while the transport stays open. `memory`: a peer in this process. */
-  readonly kind: "stdio" | "http" | "memory";
+  /**
+   * `http`, `nats`: requests can be lost one by one, while the transport stays open. `memory`: a peer in this process.
+   */
+  readonly kind: "stdio" | "http" | "nats" | "memory";
   /**
    * Opens the transport; called once. Aborting `signal` cancels the opening; then no process or connection is left.
    * @throws {HubError} commandNotFound, notExecutable, spawnFailed or cancelled
@@ -143,6 +149,11 @@ export interface Transport {
    * promise.
    */
   close(): Promise<void>;
+}
+
+/** Whether a request can be lost while the transport stays open. */
+export function mayLoseRequests({ kind }: Pick<Transport, "kind">): boolean {
+  return kind === "http" || kind === "nats";
 }
 
 /** A transport to a server. It knows the server's secrets, and redacts them. */

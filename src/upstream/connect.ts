@@ -252,6 +252,7 @@ const OPEN_PHASES: Readonly<Record<RunnableServer["kind"], ConnectPhase>> = {
   stdio: "spawn",
   remote: "dial",
   plugin: "spawn",
+  fleet: "dial",
 };
 
 /** Opens a session. If the process exits on `server/discover`, starts a second process. */

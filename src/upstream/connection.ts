@@ -640,7 +640,7 @@ export class Connection {
       random: this.#options.random(),
       policy: this.spec.reconnect,
       goal: this.#goal,
-      isRemote: this.spec.kind === "remote",
+      isRemote: this.spec.kind === "remote" || this.spec.kind === "fleet",
     });
     this.#state = state;
     const cause = "cause" in signal ? signal.cause : undefined;

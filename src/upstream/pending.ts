@@ -13,6 +13,7 @@ import {
   type Response,
 } from "../jsonrpc/message.ts";
 import {
+  mayLoseRequests,
   NO_OP_SENT_REQUEST,
   type SendOptions,
   type SentRequest,
@@ -237,7 +238,7 @@ export class PendingRequests {
     this.#records.set(id, record);
     if (record.isClientRequest === true) this.#clientRequestCount++;
     if (this.#pausedClients.size > 0) this.#applyPauses(record);
-    const isRemote = this.#transport.kind === "http";
+    const isRemote = mayLoseRequests(this.#transport);
     let sentRequest: SentRequest;
     try {
       sentRequest = this.#transport.send(
@@ -269,6 +270,8 @@ export class PendingRequests {
     return {
       method,
       name,
+      client: record.channel?.id,
+      id,
       headers: headers ?? (this.sendsParamHeaders ? record.paramHeaders : undefined),
       unanswered: (cause) => {
         if (this.remove(id) === undefined) return;
@@ -440,7 +443,7 @@ export class PendingRequests {
     cause: HubError,
     code: "answerLost" | "notDelivered",
   ): HubError {
-    const isOwn = record.isClientRequest !== true || this.#transport.kind !== "http";
+    const isOwn = record.isClientRequest !== true || !mayLoseRequests(this.#transport);
     // The hub's own requests and all requests over stdio get the error unchanged. If the transport was closed on
     // purpose, the error is not retryable, and all requests get it unchanged.
     if (isOwn || !cause.properties.retryable) return cause;

@@ -36,11 +36,12 @@ import { LegacyTaskMethod, ModernTaskMethod } from "../protocol/tasks.ts";
 import { contextEdits, type PeerNetwork, type SentContext } from "../telemetry/request-span.ts";
 import { digestOf } from "../telemetry/trace-context.ts";
 import type { AuthChallenge, HttpTransportKind } from "../transport/http/target.ts";
-import type {
-  MalformedOutput,
-  SentRequest,
-  TransportEvents,
-  Transport,
+import {
+  type MalformedOutput,
+  mayLoseRequests,
+  type SentRequest,
+  type TransportEvents,
+  type Transport,
 } from "../transport/transport.ts";
 import { MessageAttribution, type MessageOrigin } from "./attribution.ts";
 import { createDialect, type Dialect, type ListenTopic } from "./dialects.ts";
@@ -93,6 +94,7 @@ const NETWORKS: Readonly<Record<Transport["kind"], PeerNetwork>> = {
   stdio: { transport: "pipe" },
   http: { transport: "tcp", protocol: { name: "http", version: "1.1" } },
   memory: { transport: undefined },
+  nats: { transport: "tcp" },
 };
 
 /** The JSON-RPC code of an error; `_OTHER`: it has none; "": the response is a result. */
@@ -259,9 +261,9 @@ export class Session implements TransportEvents {
     return undefined;
   }
 
-  /** Whether the transport is HTTP, which may lose a single request and stay open. */
+  /** Whether the transport may lose a single request and stay open, as over HTTP. */
   get #isRemote(): boolean {
-    return this.#transport.kind === "http";
+    return mayLoseRequests(this.#transport);
   }
 
   get era(): Era {
@@ -269,7 +271,7 @@ export class Session implements TransportEvents {
   }
 
   get httpTransportKind(): HttpTransportKind | undefined {
-    if (!this.#isRemote) return undefined;
+    if (this.#transport.kind !== "http") return undefined;
     return this.#transport.hasStreams === true ? "http" : "sse";
   }
 

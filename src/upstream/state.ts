@@ -406,6 +406,8 @@ export function endpointOf(spec: RunnableServer): string {
       return maskCommandLine(spec.command);
     case "plugin":
       return `plugin ${spec.plugin}`;
+    case "fleet":
+      return `fleet ${spec.machine === undefined ? "" : `${spec.machine}/`}${spec.fleet}`;
   }
 }
 

@@ -40,6 +40,13 @@ export interface ClientLimits {
   readonly expose?: (() => Exposure | undefined) | undefined;
   /** The minimum level of approvals of the client's calls. It can only raise other settings; absent: none. */
   readonly approval?: MinimumApproval | undefined;
+  /** Whether the client itself may be asked to allow its calls; absent: yes, if it can be asked. */
+  readonly isAskedForApproval?: boolean | undefined;
+}
+
+/** The name of a user of the fleet as a client of this hub. @param user `tenant/user` */
+export function principalOfUser(user: string): string {
+  return `nats:${user}`;
 }
 
 /** The limits of plugins, commands and the operator: none. */

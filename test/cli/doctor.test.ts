@@ -470,6 +470,8 @@ describe("the doctor", () => {
     const tested = [...Object.keys(CASES), "TM001", "TM002", "TM501", "TM502", "TM601"];
     // test/e2e/share.test.ts
     tested.push("TM605");
+    // test/host/doctor-fleet.test.ts
+    tested.push("TM611", "TM612", "TM613", "TM614");
     tested.push("TM971", "TM972", "TM973", "TM974");
     assert.deepEqual(tested.toSorted(), Object.keys(FINDING_CODES).toSorted());
   });

@@ -629,6 +629,10 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     { kind: "mode", from: "full", to: "review" },
     { kind: "mode", client: "client-1", from: "review", to: "full" },
   ],
+  fleet: [
+    { kind: "fleet", change: "joined", machine: "h2", servers: ["git"] },
+    { kind: "fleet", change: "left", machine: "h2", servers: ["git"], reason: "was killed" },
+  ],
   client: (["joined", "changed", "left"] as const).map((change) => ({
     kind: "client",
     client: "client-1",

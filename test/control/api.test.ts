@@ -361,6 +361,8 @@ describe("the control API", () => {
     fits("ClientApp", ((await get("/client-apps"))["clients"] as unknown[])[0]);
     fits("Error", await get("/servers/none"));
     fits("Secrets", await get("/secrets"));
+    fits("Fleet", await get("/fleet"));
+    fits("Fleet", (await setup.ask("POST", "/fleet/ping")).document);
     fits("Check", (await setup.ask("POST", "/check")).document);
     const endpoints = Object.keys(document["endpoints"] as object);
     assert.deepEqual(new Set(endpoints), new Set(setup.routes));
@@ -405,8 +407,10 @@ describe("the control API", () => {
     await callTool(client, "b__y", { secret: "hunter2" });
     await done;
     abort.abort();
-    // approvals-api.test.ts tests the events of approvals, limits-api.test.ts those of limits.
-    const others = EVENT_KINDS.filter((kind) => kind !== "approval" && kind !== "limit");
+    // approvals-api.test.ts tests the events of approvals, limits-api.test.ts those of limits, test/e2e/fleet.test.ts those
+    // of machines.
+    const elsewhere: readonly string[] = ["approval", "limit", "fleet"];
+    const others = EVENT_KINDS.filter((kind) => !elsewhere.includes(kind));
     assert.deepEqual(new Set(seen.keys()), new Set(others));
     assert.equal(seen.get("state")?.["tools"], 1);
   });

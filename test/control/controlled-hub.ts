@@ -15,7 +15,7 @@ import { makeHubSetup } from "../../src/host/hub-setup.ts";
 import { readServerEntry } from "../../src/manifest/edit/write.ts";
 import { type HubSocket, openHubSocket } from "../../src/control/hub-socket.ts";
 import { askHub, findRunningHubs, followEvents } from "../../src/control/running-hubs.ts";
-import type { EventDocument } from "../../src/control/schemas.ts";
+import type { EventDocument, FleetDocument } from "../../src/control/schemas.ts";
 import {
   initialize,
   listToolNames,
@@ -25,6 +25,24 @@ import {
   stdioSpecOf,
 } from "../fixtures/memory-hub.ts";
 
+const FLEET: FleetDocument = {
+  isConfigured: true,
+  url: ["nats://127.0.0.1:4222"],
+  connected: "127.0.0.1:4222",
+  name: "laptop",
+  tenant: "default",
+  user: "_",
+  maxPayload: 1_048_576,
+  authenticated: false,
+  denied: [],
+  exported: ["git"],
+  requests: { total: 3, refused: 1, open: 1 },
+  machines: [{ name: "h2", version: "1", servers: ["files"], roundTrip: 1.5, open: 2, silent: 40 }],
+  imported: [
+    { server: "files", fleet: "files", subject: "mcp.v1.req.default._.files.>", machines: ["h2"] },
+  ],
+};
+/** What the hub says of itself. */
 export const IDENTITY = {
   pid: 1,
   version: "0",
@@ -128,6 +146,7 @@ export async function withApi(run: (setup: ApiSetup) => Promise<void>): Promise<
     identity: () => IDENTITY,
     describe: (spec) => `start ${spec.name} hunter2`,
     remedies: ({ code }) => [`Mend ${code}.`],
+    fleet: async () => FLEET,
     readServer,
     readEntry: async (name) => ({
       file: manifest,

@@ -97,6 +97,7 @@ const LINES: Readonly<Record<string, readonly string[]>> = {
   daemon: ["daemon status"],
   service: ["service status"],
   share: ["share"],
+  fleet: ["fleet", "fleet ping"],
 };
 
 /** What a terminal may get from us: our colors, and what clears a status line or the screen. */

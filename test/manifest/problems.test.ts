@@ -9,7 +9,7 @@ import { parseRows, type Row } from "../harness/rows.ts";
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
 const SERVER_KEYS =
-  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, approvalWait, limits, pin, scan, scanIgnore, tools, prompts, skills";
+  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, title, description, icon, enabled, prefix, fleet, spread, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, approval, approvalWait, limits, pin, scan, scanIgnore, tools, prompts, skills";
 const SOURCES = `"environment", "file"`;
 const SEPARATES = "which separates a prefix from the name of a tool";
 
@@ -17,8 +17,8 @@ const SEPARATES = "which separates a prefix from the name of a tool";
 const TOML = `
   ## unknown keys
   colour = 1⏎constructor = 1⏎plugin = []⏎[server.a]⏎command = "x"
-    1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, telemetry, limits, secrets, search, toolSearch
-    2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, telemetry, limits, secrets, search, toolSearch
+    1:1: colour: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, telemetry, limits, fleet, secrets, search, toolSearch
+    2:1: constructor: unknown key; the known keys are $schema, hub, defaults, servers, plugins, models, agents, agentFiles, modes, clients, telemetry, limits, fleet, secrets, search, toolSearch
     3:1: plugin: unknown key; did you mean "plugins"?
     4:2: server: unknown key; did you mean "servers"?
   hub.name_limit = 64
@@ -107,7 +107,7 @@ const TOML = `
     2:20: secrets.sources[1]: is in the list twice
     3:12: secrets.commands: expected true or false, found 1
   …⏎url = "u"⏎cwd = 5⏎colour = 1
-    2:1: servers.a.command: cannot be used together with url: a server has one of command, package, url and plugin
+    2:1: servers.a.command: cannot be used together with url: a server has one of command, package, url, plugin and fleet
     4:1: servers.a.cwd: cannot be used together with url, because toolmux starts no process for a url
     4:7: servers.a.cwd: expected a string, found a number
     5:1: servers.a.colour: unknown key; the known keys are ${SERVER_KEYS}
@@ -198,7 +198,7 @@ const TOML = `
     9:8: clients[2].name: expected a name that toolmux does not use itself: not "default", "anybody", or one that begins with client-, plugin- or agent-, found "default"
   ## servers of plugins
   [servers.a]⏎plugin = "p"⏎command = "x"⏎args = []⏎env.A = "x"⏎inheritEnv = []⏎cwd = "."⏎[[plugins]]⏎use = "p"
-    3:1: servers.a.command: cannot be used together with plugin: a server has one of command, package, url and plugin
+    3:1: servers.a.command: cannot be used together with plugin: a server has one of command, package, url, plugin and fleet
     4:1: servers.a.args: cannot be used together with plugin, because the plugin provides the server
     5:1: servers.a.env: cannot be used together with plugin, because the plugin provides the server
     6:1: servers.a.inheritEnv: cannot be used together with plugin, because the plugin provides the server
@@ -295,7 +295,7 @@ const TOML = `
     4:11: servers.a.oauth.clientid: unknown key; did you mean "clientId"?
     4:42: servers.a.oauth.callbackPort: expected the number of a port, 1 to 65535, found a number
   …⏎package = "npm:x"
-    2:1: servers.a.command: cannot be used together with package: a server has one of command, package, url and plugin
+    2:1: servers.a.command: cannot be used together with package: a server has one of command, package, url, plugin and fleet
   …⏎keyFile = "x"⏎headers = {}⏎runner = "npx"
     3:1: servers.a.keyFile: cannot be used together with command, because a command runs as a process
     4:1: servers.a.headers: cannot be used together with command, because a command runs as a process

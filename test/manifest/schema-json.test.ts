@@ -68,6 +68,7 @@ const GOOD = [
   '[hub]\nmode = "review"\n[modes.review]\ntitle = "R"\nicon = "x"\ntools = "all"\nprompts = { servers = ["a"] }\nresources = { not = { pattern = "x" } }',
   '[modes.a]\ntools = { and = [{ or = [] }, { ids = ["a.b"] }, { names = ["a"] }, { tools = [] }, { readOnly = true }] }',
   '[[clients]]\nname = "laptop"\ntoken = "${secret:a}"\nmode = "full"\nservers = ["a"]\napproval = "auto"\nsessions = 2',
+  '[fleet]\nurl = ["tls://a.example", "nats://127.0.0.1:4222"]\nnkey = "${secret:n}"\nexport = ["*"]\nimport = ["a/b"]\ntls = { ca = "c" }\n[[fleet.clients]]\nuser = "a/b"\naskCaller = true\n[servers.a]\nfleet = "m/s"\nspread = "call"',
   '[secrets]\nsources = ["file", "environment"]\ncommands = true',
   "[secrets]",
   '[models.m]\nprovider = "openai"\nmodel = "x"\nurl = "http://127.0.0.1:1/v1"\napiKey = "${secret:k}"\ntemperature = 0.2\nmaxTokens = 1\ncontextTokens = 5\nthinking = "low"\ntimeout = "2m"\n[models.s]\nprovider = "script"\nscript = "a.toml"',
@@ -108,6 +109,10 @@ const BAD = `
   [[clients]]⏎token = "t": name = "" | name = "a b"
   [agents.a]⏎model = "m": tools = {} | maxTurns = 0 | subAgents = "b" | approval = "ask" | timeout = 0
   [agents."a b"]: model = "m"
+  [fleet]: | url = "http://a" | url = [] | url = 1
+  [fleet]⏎url = "tls://a": tenant = "a.b" | user = "" | export = "a" | insecure = 1 | clients = [{ user = "a" }]
+  [servers.a]: fleet = "a/b/c" | fleet = ""
+  [servers.a]⏎fleet = "a": command = "x" | spread = "random" | args = []
   [[plugins]]: | use = ""
   [[plugins]]⏎use = "x": option = {} | options = [] | servers = "a" | tools = [""]
 `;
@@ -177,6 +182,13 @@ interface Whole {
   readonly plugins?: readonly object[];
   readonly modes?: Record<string, object>;
   readonly clients?: readonly object[];
+  readonly fleet?: { url?: unknown; clients?: readonly { user?: unknown }[] };
+}
+
+/** Adds the keys that a fleet and its users need. */
+function addFleetKeys(fleet: { url?: unknown; clients?: readonly { user?: unknown }[] }): void {
+  fleet.url ??= "nats://127.0.0.1";
+  for (const client of fleet.clients ?? []) client.user ??= "acme/u1";
 }
 
 /** The smallest manifest that has a value under a path. */
@@ -187,6 +199,8 @@ function wrap(path: string, value: unknown): unknown {
     value,
   ) as Whole;
   const { servers, models, agents, plugins, modes, clients } = whole;
+  if (whole.fleet !== undefined && keys[0] === "fleet" && keys.length > 1)
+    addFleetKeys(whole.fleet);
   const agent = agents?.["any"];
   if (agents !== undefined && agent !== undefined) {
     const hasFile = "instructionFile" in agent;
@@ -199,8 +213,9 @@ function wrap(path: string, value: unknown): unknown {
   if (servers !== undefined && server !== undefined && keys.length > 2) {
     const said = Object.keys(server);
     const isRemote = said.some((key) => REMOTE_KEYS.some((own) => own === key));
-    const isMain = said.includes("plugin") || said.includes("package");
-    const start = said.includes("runner") ? { package: "npm:x" } : { command: "x" };
+    const isMain = ["plugin", "package", "fleet"].some((key) => said.includes(key));
+    const ofFleet = said.includes("spread") ? { fleet: "x" } : { command: "x" };
+    const start = said.includes("runner") ? { package: "npm:x" } : ofFleet;
     const main = isMain ? {} : isRemote ? { url: "u" } : start;
     servers["any"] = { ...main, ...server };
   }

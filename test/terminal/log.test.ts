@@ -189,6 +189,16 @@ const ROWS: readonly (readonly [event: HubEvent, text?: string, json?: object])[
     { limit: "rate", of: "client", client: "ci", retryAfter: 14_000 },
   ],
   [
+    { kind: "fleet", change: "joined", machine: "h2", servers: ["git", "files"] },
+    'info machine "h2" has joined the fleet; it exports git, files',
+    { change: "joined", machine: "h2", servers: ["git", "files"] },
+  ],
+  [
+    { kind: "fleet", change: "left", machine: "h2", servers: [], reason: "was killed" },
+    'warn machine "h2" has left the fleet: it was killed',
+    { change: "left", machine: "h2", servers: [] },
+  ],
+  [
     { kind: "mode", client: "client-1", from: "full", to: "review" },
     'info mode of client client-1: "review" instead of "full"',
     { client: "client-1", from: "full", to: "review" },

@@ -154,6 +154,9 @@ export function applyEvents(
         refusal = event.outcome === "refused" ? event.problems : undefined;
         stale.add("hub").add("servers").add("modes").add("limits");
         break;
+      case "fleet":
+        stale.add("servers");
+        break;
       case "mode":
         stale.add("modes").add("tools").add("clients").add("hub");
         break;

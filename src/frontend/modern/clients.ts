@@ -44,10 +44,10 @@ export class ModernClients {
   readonly #all: Clients;
   readonly clientId: string | undefined;
   readonly limits: ClientLimits;
+  readonly kind: ClientTransport;
   readonly #asks: ApprovalAsks;
   readonly #origin: ClientOrigin | undefined;
   readonly #limitedClient: LimitedClient;
-  readonly #kind: ClientTransport;
   readonly #clients = new Map<string, ModernClient>();
   /** The client's tasks, shared by all its capability classes. */
   readonly #tasks: ClientTasks;
@@ -73,12 +73,12 @@ export class ModernClients {
     limits: ClientLimits,
     asks: ApprovalAsks,
     limitedClient: LimitedClient,
+    kind: ClientTransport,
     origin?: ClientOrigin,
-    kind: ClientTransport = "http",
   ) {
-    this.#kind = kind;
     this.#all = all;
     this.#limitedClient = limitedClient;
+    this.kind = kind;
     this.#asks = asks;
     this.#origin = origin;
     this.limits = limits;
@@ -213,7 +213,7 @@ export class ModernClients {
       this.#asks,
       this.#limitedClient,
       this.#all.exposureOf(view, "modern", limits),
-      this.#kind,
+      this.kind,
     );
     view.declareCapabilities(capabilityClass, client);
     this.#clients.set(key, client);

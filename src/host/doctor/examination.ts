@@ -23,6 +23,7 @@ import type { HttpAddress } from "../http-address.ts";
 import { checkClients } from "./clients.ts";
 import { checkConversations } from "./conversations.ts";
 import { checkSecrets, checkTokens } from "./credentials.ts";
+import { checkFleet } from "./fleet.ts";
 import { checkHubs } from "./hubs.ts";
 import { findLeftovers } from "./leftovers.ts";
 import { type Finding, type Fix, severityOf } from "./findings.ts";
@@ -107,7 +108,7 @@ export async function collectFindings(
    * placeholders. Texts of servers and advice may contain them.
    */
   const hidden = new Set(servers.flatMap(plaintextSecretsOf).map(({ value }) => value));
-  const [started, secretFindings, tokens, ports, clients, hubs, refused, service] =
+  const [started, secretFindings, tokens, ports, clients, hubs, refused, service, fleet] =
     await Promise.all([
       checkServers(servers, secrets, context, hidden),
       checkSecrets(secrets, manifest),
@@ -117,6 +118,7 @@ export async function collectFindings(
       checkHubs(context),
       manifest === undefined ? [] : findTokenFaults(manifest, context),
       checkInstalledService(context),
+      connect ? checkFleet(manifest, context) : [],
     ]);
   const saved = await savedListing(manifest, context, now);
   const isLive = manifest !== undefined && connect;
@@ -154,6 +156,7 @@ export async function collectFindings(
     })),
     ...hubs,
     ...service,
+    ...fleet.filter(({ code }) => !hubs.some((found) => found.code === code)),
   ];
   const redactor = new Redactor([...hidden]);
   const redact = (text: string): string => redactor.apply(listing.redact?.(text) ?? text);

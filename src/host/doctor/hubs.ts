@@ -8,6 +8,7 @@ import { loadOptions } from "../../operations/load-manifest.ts";
 import type { HostContext } from "../context.ts";
 import { sharedHubLog } from "../daemon.ts";
 import type { Finding } from "./findings.ts";
+import { findingsOfFleet } from "./fleet.ts";
 import { toSentence } from "./servers.ts";
 
 /** Time that a hub may take to answer, in ms. */
@@ -73,7 +74,13 @@ async function checkHub(hub: RunningHub, context: HostContext): Promise<readonly
     ask("GET /servers"),
     ask("GET /alerts"),
   ]);
-  return findingsOfHub(hub.pid, about.rejected !== undefined, listed.servers, raised.alerts);
+  // A hub of an earlier version has no fleet.
+  const fleet = await ask("GET /fleet").then(
+    ({ value }) => findingsOfFleet(`toolmux ${hub.pid}`, value),
+    (): readonly Finding[] => [],
+  );
+  const own = findingsOfHub(hub.pid, about.rejected !== undefined, listed.servers, raised.alerts);
+  return [...own, ...fleet];
 }
 
 /** Finds what is wrong with a running hub. @param isRejected whether it has rejected its manifest */

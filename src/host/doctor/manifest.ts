@@ -120,6 +120,7 @@ export function plaintextSecretsOf(spec: ServerSpec): ReturnType<typeof findPlai
       return findPlaintextSecrets({ url, headers, oauth }, name);
     }
     case "plugin":
+    case "fleet":
     case "unsupported":
     case "invalid":
       return [];

@@ -225,7 +225,7 @@ function formatProblems(problems: readonly Problem[], base: KeyPath): string {
 
 /** Manifest keys that MCP clients do not have, or use with another meaning. */
 const EXCLUDED_KEYS = new Set(
-  "plugin package runner auth oauth ca keyFile limits scan scanIgnore".split(" "),
+  "plugin fleet spread package runner auth oauth ca keyFile limits scan scanIgnore".split(" "),
 );
 const ACCEPTED_KEYS = new Set(
   Object.keys(serverSchema.entries).filter((key) => !EXCLUDED_KEYS.has(key)),

@@ -15,6 +15,7 @@ import type { NamedClientConfig } from "../named-clients.ts";
 import type {
   AgentFilesInput,
   AgentInput,
+  FleetInput,
   HubInput,
   DefaultsInput,
   ModelInput,
@@ -57,6 +58,12 @@ export type ServerConfig = SourceFile & {
         readonly input: ServerInput;
       }
     | {
+        readonly kind: "fleet";
+        /** The server of the fleet: its name, or `MACHINE/SERVER`. */
+        readonly fleet: string;
+        readonly input: ServerInput;
+      }
+    | {
         readonly kind: "unsupported";
         readonly enabled: boolean;
         readonly reason: string;
@@ -92,6 +99,9 @@ export interface ModelConfig extends SourceFile {
 export interface AgentFilesConfig extends SourceFile, Omit<AgentFilesInput, "toolsets"> {
   readonly toolsets?: ToolsetMappings;
 }
+
+/** The fleet, as configured in one file. Relative paths start at the folder of that file. */
+export interface FleetConfig extends SourceFile, FleetInput {}
 
 /** An agent as configured in one file. */
 export interface AgentConfig extends SourceFile {
@@ -134,6 +144,8 @@ export interface FileConfig extends SourceFile {
   readonly modes?: ReadonlyMap<string, ModeConfig>;
   /** The clients of the array `clients`; absent in files that are not manifests. */
   readonly clients?: readonly NamedClientConfig[];
+  /** The table `fleet`; undefined if the file does not have it, or it has problems. */
+  readonly fleet?: FleetConfig | undefined;
   readonly problems: readonly Problem[];
   /**
    * The problems of placeholders with unknown schemes. They count only if the manifest has no plugins, because a plugin

@@ -27,6 +27,7 @@ import {
   defaultsSchema,
   fileSchema,
   hubLimitsSchema,
+  fleetSchema,
   hubSchema,
   manifestAgentSchema,
   manifestModelSchema,
@@ -68,6 +69,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
   const pluginList = readPlugins(table["plugins"] ?? [], file);
   const modeTable = readModes(table["modes"] ?? {}, source);
   const clientList = readNamedClients(table["clients"] ?? [], source);
+  const fleet = readFleet(table["fleet"], source);
   return {
     file,
     baseDir,
@@ -88,6 +90,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
     plugins: pluginList.plugins,
     modes: modeTable.modes,
     clients: clientList.clients,
+    fleet: fleet.fleet,
     problems: [
       ...(checked.ok ? [] : checked.problems),
       ...settings.problems,
@@ -103,6 +106,7 @@ export function readManifestFile(root: unknown, source: SourceFile): FileConfig 
       ...pluginList.problems,
       ...modeTable.problems,
       ...clientList.problems,
+      ...fleet.problems,
     ],
     schemeProblems: [...serverTable.schemeProblems, ...modelTable.schemeProblems],
     notes: [],
@@ -122,6 +126,16 @@ function readSettings<Settings extends object>(
   const settings = root[key] ?? undefined;
   if (settings === undefined) return { ok: true, value: {} as Partial<Settings> };
   return validate(schema(), settings, { file, path: [key] });
+}
+
+function readFleet(
+  entry: unknown,
+  { file, baseDir }: SourceFile,
+): Pick<FileConfig, "fleet" | "problems"> {
+  if (entry === undefined || entry === null) return { fleet: undefined, problems: [] };
+  const checked = validate(fleetSchema(), entry, { file, path: ["fleet"] });
+  if (!checked.ok) return { fleet: undefined, problems: checked.problems };
+  return { fleet: { ...checked.value, file, baseDir }, problems: [] };
 }
 
 function readSecretSettings(
@@ -290,9 +304,10 @@ export function readServers(
  * The kind of a server, with its main key. A server without a main key has a problem already, so its empty command is
  * never used.
  */
-function kindOf({ command = "", package: packageSpec, runner, url, plugin }: ServerInput) {
+function kindOf({ command = "", package: packageSpec, runner, url, plugin, fleet }: ServerInput) {
   if (url !== undefined) return { kind: "remote", syntax: "toolmux", url } as const;
   if (plugin !== undefined) return { kind: "plugin", plugin } as const;
+  if (fleet !== undefined) return { kind: "fleet", fleet } as const;
   const program: LaunchConfig =
     packageSpec === undefined
       ? { kind: "command", command }

@@ -185,7 +185,8 @@ function duplicatePrefixMessage(prefix: string, owner: ServerConfig, server: Ser
 }
 
 function isFromManifest(server: ServerConfig): boolean {
-  return server.kind === "plugin" || ("syntax" in server && server.syntax === "toolmux");
+  if (server.kind === "plugin" || server.kind === "fleet") return true;
+  return "syntax" in server && server.syntax === "toolmux";
 }
 
 function isEnabled(server: ServerConfig): boolean {
@@ -208,6 +209,9 @@ const LIMIT_ORDERS = [
 type LimitOrder = (typeof LIMIT_ORDERS)[number];
 
 /** The merged manifest without its plugins, and the problems and notes of merging. */
+/** The tenant as which a hub uses the servers of its fleet, unless `fleet.tenant` is set. */
+export const DEFAULT_TENANT = "default";
+
 export interface MergedManifest extends Omit<Manifest, "plugins" | "sources"> {
   readonly problems: readonly Problem[];
   readonly notes: readonly string[];
@@ -263,6 +267,8 @@ export function mergeConfigs(
     isInvalid,
     runningPrefixes,
   });
+  const fleet = configs.findLast((config) => config.fleet !== undefined)?.fleet;
+  const tenant = fleet?.tenant ?? DEFAULT_TENANT;
   return {
     hub,
     httpToken: configs.findLast(({ httpToken }) => httpToken !== undefined)?.httpToken,
@@ -271,12 +277,19 @@ export function mergeConfigs(
     limits,
     telemetry: configs.findLast(({ telemetry }) => telemetry !== undefined)?.telemetry,
     agentFiles: configs.findLast(({ agentFiles }) => agentFiles !== undefined)?.agentFiles,
+    fleet,
     defaults,
     models: mergeModels(configs, secretSources),
     approval,
     servers: servers.map((server) =>
       withScanLevel(
-        toServerSpec(server, { ...defaults, pin }, prefixes.get(server.name) ?? "", secretSources),
+        toServerSpec(
+          server,
+          { ...defaults, pin },
+          prefixes.get(server.name) ?? "",
+          secretSources,
+          tenant,
+        ),
         scan,
       ),
     ),
@@ -336,6 +349,7 @@ function toServerSpec(
   { pin: defaultPin, ...defaults }: Limits & { readonly pin: PinLevel | undefined },
   prefix: string,
   secretSources: readonly SecretSource[] | undefined,
+  tenant: string,
 ): ServerSpec {
   const { name, file, baseDir, path } = server;
   if (server.kind === "unsupported") {
@@ -366,6 +380,23 @@ function toServerSpec(
   };
   if (server.kind === "plugin") {
     return { kind: "plugin", plugin: server.plugin, origin: { file, path }, set: 0, ...common };
+  }
+  if (server.kind === "fleet") {
+    const [machine, fleet] = server.fleet.includes("/")
+      ? server.fleet.split("/", 2)
+      : [undefined, server.fleet];
+    const spread = input.spread ?? "sticky";
+    // On NATS there is the modern era only.
+    return {
+      kind: "fleet",
+      ...common,
+      fleet: fleet ?? "",
+      machine,
+      tenant,
+      spread,
+      isFound: false,
+      era: "modern",
+    };
   }
   const origin = { baseDir, syntax: server.syntax, ...(secretSources && { secretSources }) };
   if (server.kind === "remote") {

@@ -1,0 +1,280 @@
+import type { ConnectionOptions, Msg, MsgHdrs, NatsConnection } from "@nats-io/transport-node";
+import { settlesWithin } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import type { Bus, BusEvent, BusMessage, PublishOptions } from "./bus.ts";
+
+/** How a hub connects to NATS. All texts are filled in. */
+export interface BusTarget {
+  /** The NATS servers: `nats://host:port` or `tls://host:port`. */
+  readonly urls: readonly string[];
+  /** The name of the connection, which NATS shows to its operator. */
+  readonly name: string;
+  /** The beginning of the subjects of answers: `_INBOX_` and the user's tokens. */
+  readonly inboxPrefix: string;
+  readonly login: BusLogin;
+  /** Certificates in PEM; undefined: those of the system, and no client certificate. */
+  readonly tls: { readonly ca?: string; readonly cert?: string; readonly key?: string } | undefined;
+}
+
+/** The credentials of a connection. `creds`: the content of a credentials file; `nkey`: a seed. */
+export type BusLogin =
+  | { readonly kind: "none" }
+  | { readonly kind: "creds"; readonly creds: string }
+  | { readonly kind: "nkey"; readonly seed: string }
+  | { readonly kind: "password"; readonly user: string; readonly password: string }
+  | { readonly kind: "token"; readonly token: string };
+
+/** Time limit of a connect, in ms. */
+const CONNECT_TIMEOUT = 5_000;
+/** Time between two attempts to reconnect, in ms, and the random time added to it. */
+const RECONNECT = { wait: 250, jitter: 250 };
+/** How often the NATS server is pinged on a silent connection, in ms, and the pings without an answer that end it. */
+const PING = { interval: 10_000, out: 2 };
+/** Maximum size of what is kept while the connection is interrupted, in bytes. What exceeds it is lost. */
+const MAX_KEPT = 16 * 1024 * 1024;
+/** Time limit for sending what is waiting when the connection is closed, in ms. */
+const CLOSE_LIMIT = 2_000;
+
+/**
+ * Connects to NATS. After that, the connection is made again whenever it is lost.
+ * @throws {HubError} unreachable, unauthorized or tlsFailed
+ */
+export async function connectBus(target: BusTarget, signal: AbortSignal): Promise<Bus> {
+  const nats = await import("@nats-io/transport-node");
+  const { login, tls } = target;
+  const options: ConnectionOptions = {
+    servers: [...target.urls],
+    name: target.name,
+    inboxPrefix: target.inboxPrefix,
+    timeout: CONNECT_TIMEOUT,
+    reconnect: true,
+    maxReconnectAttempts: -1,
+    reconnectTimeWait: RECONNECT.wait,
+    reconnectJitter: RECONNECT.jitter,
+    reconnectJitterTLS: RECONNECT.jitter,
+    // New credentials may be put in place of those that have expired.
+    ignoreAuthErrorAbort: true,
+    pingInterval: PING.interval,
+    maxPingOut: PING.out,
+    noAsyncTraces: true,
+    ...(login.kind === "creds" && {
+      authenticator: nats.credsAuthenticator(new TextEncoder().encode(login.creds)),
+    }),
+    ...(login.kind === "nkey" && {
+      authenticator: nats.nkeyAuthenticator(new TextEncoder().encode(login.seed)),
+    }),
+    ...(login.kind === "password" && { user: login.user, pass: login.password }),
+    ...(login.kind === "token" && { token: login.token }),
+    ...(tls !== undefined && { tls }),
+  };
+  let connection: NatsConnection;
+  try {
+    connection = await nats.connect(options);
+  } catch (error) {
+    throw connectError(error, target.urls);
+  }
+  if (signal.aborted) {
+    await connection.close();
+    throw new HubError("cancelled", "The connection to NATS was not opened.");
+  }
+  return new NatsBus(connection, nats.headers, target.inboxPrefix, nats.createInbox);
+}
+
+function connectError(error: unknown, urls: readonly string[]): HubError {
+  const where = urls.map(withoutLogin).join(", ");
+  const reason = error instanceof Error ? error.message : String(error);
+  const name = error instanceof Error ? error.name : "";
+  if (name === "AuthorizationError" || name === "UserAuthenticationExpiredError") {
+    const text = `NATS at ${where} refuses the credentials of [fleet].`;
+    return new HubError("unauthorized", text, { cause: error });
+  }
+  if (isTlsFault(error)) {
+    const text = `The TLS connection to NATS at ${where} failed: ${reason}.`;
+    return new HubError("tlsFailed", text, { cause: error });
+  }
+  return new HubError("unreachable", `NATS at ${where} cannot be reached: ${reason}.`, {
+    cause: error,
+  });
+}
+
+/** Whether an error, or one that caused it, is about TLS: its code says so in all runtimes. */
+function isTlsFault(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const code = "code" in error && typeof error.code === "string" ? error.code : "";
+  return /CERT|SELF_SIGNED|SSL|TLS|UNABLE_TO/.test(code) || isTlsFault(error.cause);
+}
+
+/** A URL for people, without the user and password that it may have. */
+export function withoutLogin(url: string): string {
+  return url.replace(/\/\/[^@/]*@/, "//");
+}
+
+class NatsBus implements Bus {
+  readonly inbox: string;
+  readonly #connection: NatsConnection;
+  readonly #headers: () => MsgHdrs;
+  readonly #listeners = new Set<(event: BusEvent) => void>();
+  /** What is sent when the connection is there again, and the size of that in bytes. */
+  #kept: (() => void)[] = [];
+  #keptSize = 0;
+  #isConnected = true;
+  #closing: Promise<void> | undefined;
+
+  constructor(
+    connection: NatsConnection,
+    headers: () => MsgHdrs,
+    inboxPrefix: string,
+    createInbox: (prefix?: string) => string,
+  ) {
+    this.#connection = connection;
+    this.#headers = headers;
+    this.inbox = createInbox(inboxPrefix);
+    void this.#follow();
+  }
+
+  get maxPayload(): number {
+    return this.#connection.info?.max_payload ?? DEFAULT_MAX_PAYLOAD;
+  }
+
+  get isAuthenticated(): boolean {
+    return this.#connection.info?.auth_required === true;
+  }
+
+  get isConnected(): boolean {
+    return this.#isConnected;
+  }
+
+  get server(): string {
+    return this.#connection.getServer();
+  }
+
+  publish(subject: string, data: Uint8Array, options: PublishOptions = {}): void {
+    if (this.#closing !== undefined || this.#connection.isClosed()) return;
+    if (this.#isConnected) this.#send(subject, data, options);
+    else if (this.#keptSize + data.length <= MAX_KEPT) {
+      // The client of NATS drops what was not sent when it connects again.
+      this.#kept.push(() => this.#send(subject, data, options));
+      this.#keptSize += data.length + subject.length;
+    }
+  }
+
+  #send(subject: string, data: Uint8Array, { reply, headers }: PublishOptions): void {
+    if (headers === undefined) {
+      this.#connection.publish(subject, data, reply === undefined ? {} : { reply });
+      return;
+    }
+    const own = this.#headers();
+    for (const [name, value] of headers) own.append(name, value);
+    this.#connection.publish(
+      subject,
+      data,
+      reply === undefined ? { headers: own } : { reply, headers: own },
+    );
+  }
+
+  subscribe(subject: string, receive: (message: BusMessage) => void, queue?: string): () => void {
+    if (this.#closing !== undefined || this.#connection.isClosed()) return () => {};
+    const subscription = this.#connection.subscribe(subject, {
+      ...(queue !== undefined && { queue }),
+      callback: (error, message) => {
+        if (error !== null) return;
+        try {
+          receive(new ReceivedMessage(message));
+        } catch (fault) {
+          // The client of NATS stops reading if a callback throws.
+          this.#emit({ kind: "fault", error: fault });
+        }
+      },
+    });
+    return () => subscription.unsubscribe();
+  }
+
+  async roundTrip(): Promise<number> {
+    const start = performance.now();
+    await this.#connection.flush();
+    return performance.now() - start;
+  }
+
+  onEvent(listener: (event: BusEvent) => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    if (this.#connection.isClosed()) return;
+    if (this.#isConnected)
+      await settlesWithin(
+        CLOSE_LIMIT,
+        this.#connection.drain().catch(() => {}),
+      );
+    if (!this.#connection.isClosed()) await this.#connection.close();
+  }
+
+  async #follow(): Promise<void> {
+    for await (const status of this.#connection.status()) {
+      if (status.type === "disconnect") {
+        this.#isConnected = false;
+        this.#emit({ kind: "disconnected" });
+      } else if (status.type === "reconnect") {
+        this.#isConnected = true;
+        const kept = this.#kept;
+        this.#kept = [];
+        this.#keptSize = 0;
+        for (const send of kept) send();
+        this.#emit({ kind: "reconnected" });
+      } else if (status.type === "error") this.#onError(status.error);
+    }
+    this.#isConnected = false;
+    const error = await this.#connection.closed();
+    this.#emit({ kind: "closed", reason: error instanceof Error ? error.message : "" });
+  }
+
+  #onError(error: Error): void {
+    if (!("operation" in error) || !("subject" in error)) return;
+    const { operation, subject } = error;
+    if (typeof subject !== "string") return;
+    const kind = operation === "publish" ? "publish" : "subscribe";
+    this.#emit({ kind: "denied", operation: kind, subject });
+  }
+
+  #emit(event: BusEvent): void {
+    for (const listener of this.#listeners) listener(event);
+  }
+}
+
+/** The default of the NATS server, in bytes. */
+const DEFAULT_MAX_PAYLOAD = 1024 * 1024;
+const NO_RESPONDERS = 503;
+
+class ReceivedMessage implements BusMessage {
+  readonly #message: Msg;
+
+  constructor(message: Msg) {
+    this.#message = message;
+  }
+
+  get subject(): string {
+    return this.#message.subject;
+  }
+
+  get reply(): string {
+    return this.#message.reply ?? "";
+  }
+
+  get data(): Uint8Array {
+    return this.#message.data;
+  }
+
+  header(name: string): string {
+    return this.#message.headers?.get(name) ?? "";
+  }
+
+  get hasNoResponders(): boolean {
+    return this.#message.data.length === 0 && this.#message.headers?.code === NO_RESPONDERS;
+  }
+}

@@ -1,0 +1,241 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, it } from "node:test";
+import { utf8 } from "../../src/base/bytes.ts";
+import { HubError } from "../../src/base/errors.ts";
+import type { Bus, BusEvent, BusMessage } from "../../src/fleet/bus.ts";
+import { type BusTarget, connectBus } from "../../src/fleet/nats-bus.ts";
+import { makeCertificate } from "../fixtures/certificates.ts";
+import { MemoryNats } from "../fixtures/memory-bus.ts";
+import { type NatsServer, SKIP_WITHOUT_NATS, startNats } from "../harness/nats.ts";
+import { waitFor } from "../harness/wait.ts";
+
+/** Options of tests over a NATS server. */
+const REAL = { skip: SKIP_WITHOUT_NATS, timeout: 60_000 };
+const NEVER_ABORTED = new AbortController().signal;
+const folder = mkdtempSync(join(tmpdir(), "toolmux-nats-"));
+const cleanUp: (() => Promise<void>)[] = [];
+
+after(async () => {
+  for (const end of cleanUp.reverse()) await end();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function server(name: string, config = ""): Promise<NatsServer> {
+  const nats = await startNats(join(folder, name), config);
+  cleanUp.push(() => nats.stop());
+  return nats;
+}
+
+async function connect(url: string, more: Partial<BusTarget> = {}): Promise<Bus> {
+  const target: BusTarget = {
+    urls: [url],
+    name: "test",
+    inboxPrefix: "_INBOX_default__",
+    login: { kind: "none" },
+    tls: undefined,
+    ...more,
+  };
+  const bus = await connectBus(target, NEVER_ABORTED);
+  cleanUp.push(() => bus.close());
+  return bus;
+}
+
+async function code(connecting: Promise<Bus>): Promise<string> {
+  try {
+    await connecting;
+    return "connected";
+  } catch (error) {
+    return error instanceof HubError ? error.code : String(error);
+  }
+}
+
+/** The suite of all buses. @param open opens another connection to one and the same NATS server */
+function busContract(skip: string | false, open: () => Promise<Bus>): void {
+  /** Collects what arrives on a subject. */
+  const collect = (bus: Bus, subject: string, queue?: string): BusMessage[] => {
+    const messages: BusMessage[] = [];
+    bus.subscribe(subject, (message) => messages.push(message), queue);
+    return messages;
+  };
+
+  it(
+    "delivers messages in order, with their headers, reply and bytes",
+    { skip, timeout: 60_000 },
+    async () => {
+      const [a, b] = [await open(), await open()];
+      const got = collect(b, "order.*");
+      await b.roundTrip();
+      const bytes = Uint8Array.of(0, 255, 13, 10);
+      for (let i = 0; i < 50; i++)
+        a.publish(`order.${i}`, bytes, {
+          reply: `${a.inbox}.x`,
+          headers: [
+            ["Mcp-Wire", "1"],
+            ["N", String(i)],
+          ],
+        });
+      await waitFor("all messages", () => (got.length === 50 ? true : undefined));
+      for (const [i, message] of got.entries()) {
+        assert.equal(message.subject, `order.${i}`);
+        assert.equal(message.reply, `${a.inbox}.x`);
+        assert.deepEqual(
+          [message.header("Mcp-Wire"), message.header("N"), message.header("None")],
+          ["1", String(i), ""],
+        );
+        assert.deepEqual([...message.data], [...bytes]);
+        assert.equal(message.hasNoResponders, false);
+      }
+    },
+  );
+
+  it("gives each message to one member of a group only", { skip, timeout: 60_000 }, async () => {
+    const [a, b, c] = [await open(), await open(), await open()];
+    const counts = [collect(b, "work.>", "q"), collect(c, "work.>", "q")];
+    await Promise.all([b.roundTrip(), c.roundTrip()]);
+    for (let i = 0; i < 100; i++) a.publish("work.a.b", utf8(String(i)));
+    const total = (): number => counts.reduce((sum, { length }) => sum + length, 0);
+    await waitFor("all messages", () => (total() === 100 ? true : undefined));
+    await a.roundTrip();
+    assert.equal(total(), 100);
+    assert.ok(counts.every(({ length }) => length > 0));
+  });
+
+  it(
+    "tells whoever wants an answer that nobody has subscribed, and only him",
+    { skip, timeout: 60_000 },
+    async () => {
+      const [a, b] = [await open(), await open()];
+      const own = collect(a, `${a.inbox}.>`);
+      const others = collect(b, `${b.inbox}.>`);
+      await Promise.all([a.roundTrip(), b.roundTrip()]);
+      a.publish("nobody.there", utf8("x"), { reply: `${a.inbox}.7` });
+      await waitFor("the answer", () => (own.length > 0 ? true : undefined));
+      assert.deepEqual([own[0]?.subject, own[0]?.hasNoResponders], [`${a.inbox}.7`, true]);
+      assert.equal(others.length, 0);
+      assert.notEqual(a.inbox, b.inbox);
+    },
+  );
+
+  it("ends a subscription", { skip, timeout: 60_000 }, async () => {
+    const [a, b] = [await open(), await open()];
+    const got: BusMessage[] = [];
+    const end = b.subscribe("end.here", (message) => got.push(message));
+    await b.roundTrip();
+    end();
+    await b.roundTrip();
+    a.publish("end.here", utf8("x"));
+    await a.roundTrip();
+    await b.roundTrip();
+    assert.equal(got.length, 0);
+  });
+}
+
+describe("a bus in memory", () => {
+  const nats = new MemoryNats();
+  busContract(false, () => Promise.resolve(nats.connect()));
+});
+
+describe("a bus on a NATS server", () => {
+  let shared: Promise<NatsServer> | undefined;
+  busContract(SKIP_WITHOUT_NATS, async () => connect((await (shared ??= server("shared"))).url));
+
+  it("goes on after a receiver has failed, and tells of it", REAL, async () => {
+    const bus = await connect((await (shared ??= server("shared"))).url);
+    const events: BusEvent[] = [];
+    bus.onEvent((event) => events.push(event));
+    let count = 0;
+    bus.subscribe("fault", () => {
+      count++;
+      throw new Error("a defect");
+    });
+    bus.publish("fault", utf8("1"));
+    bus.publish("fault", utf8("2"));
+    await waitFor("both messages", () => (count === 2 ? true : undefined));
+    assert.deepEqual(
+      events.map(({ kind }) => kind),
+      ["fault", "fault"],
+    );
+  });
+
+  it(
+    "connects again when NATS was restarted, with its subscriptions and what was sent meanwhile",
+    REAL,
+    async () => {
+      const nats = await server("restart");
+      const bus = await connect(nats.url);
+      const events: string[] = [];
+      bus.onEvent(({ kind }) => events.push(kind));
+      const got: BusMessage[] = [];
+      bus.subscribe("kept", (message) => got.push(message));
+      await bus.roundTrip();
+      await nats.restart();
+      await waitFor("the loss", () => (events.includes("disconnected") ? true : undefined), 15_000);
+      bus.publish("kept", utf8("x"));
+      await waitFor("the message", () => (got.length === 1 ? true : undefined), 15_000);
+      assert.deepEqual(events, ["disconnected", "reconnected"]);
+      assert.ok(bus.isConnected);
+    },
+  );
+
+  it(
+    "tells which subjects NATS does not permit, and whether NATS asks for credentials",
+    REAL,
+    async () => {
+      const config = `authorization { users: [
+      { user: u1, password: p1, permissions: { publish: ["mcp.v1.req.acme.u1.git.tools.call.log"], subscribe: ["_INBOX_acme_u1.>"] } }
+    ] }`;
+      const nats = await server("users", config);
+      assert.equal(await code(connect(nats.url)), "unauthorized");
+      const login = { kind: "password", user: "u1", password: "wrong" } as const;
+      assert.equal(await code(connect(nats.url, { login })), "unauthorized");
+      const bus = await connect(nats.url, {
+        login: { ...login, password: "p1" },
+        inboxPrefix: "_INBOX_acme_u1",
+      });
+      assert.equal(bus.isAuthenticated, true);
+      const events: BusEvent[] = [];
+      bus.onEvent((event) => events.push(event));
+      bus.publish("mcp.v1.req.acme.u1.git.tools.call.delete", utf8("x"));
+      bus.subscribe("mcp.v1.>", () => {});
+      await waitFor("both denials", () => (events.length >= 2 ? true : undefined));
+      assert.deepEqual(events, [
+        {
+          kind: "denied",
+          operation: "publish",
+          subject: "mcp.v1.req.acme.u1.git.tools.call.delete",
+        },
+        { kind: "denied", operation: "subscribe", subject: "mcp.v1.>" },
+      ]);
+    },
+  );
+
+  it("trusts the certificates of its own authority, and no others", REAL, async () => {
+    const authority = makeCertificate({ name: "ca", isAuthority: true });
+    const { cert, key } = makeCertificate({
+      name: "nats",
+      hosts: ["localhost", "127.0.0.1"],
+      issuer: authority,
+    });
+    const files = { cert: join(folder, "cert.pem"), key: join(folder, "key.pem") };
+    writeFileSync(files.cert, cert);
+    writeFileSync(files.key, key);
+    const nats = await server(
+      "tls",
+      `tls { cert_file: ${JSON.stringify(files.cert)}, key_file: ${JSON.stringify(files.key)} }`,
+    );
+    const url = `tls://localhost:${nats.port}`;
+    const bus = await connect(url, { tls: { ca: authority.cert } });
+    assert.ok((await bus.roundTrip()) >= 0);
+    const stranger = makeCertificate({ name: "other", isAuthority: true });
+    assert.equal(await code(connect(url, { tls: { ca: stranger.cert } })), "tlsFailed");
+  });
+
+  it("says that nobody listens", REAL, async () => {
+    const nats = await server("gone");
+    await nats.stop();
+    assert.equal(await code(connect(nats.url)), "unreachable");
+  });
+});
