@@ -81,7 +81,9 @@ export class ScannedServers {
     this.#options = options;
     const { sha256 } = options;
     this.#scanner = new Scanner((bytes) =>
-      Buffer.from(sha256(Buffer.from(bytes).toString("latin1"))).toString("base64"),
+      Buffer.from(
+        sha256(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")),
+      ).toString("base64"),
     );
   }
 

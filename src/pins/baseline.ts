@@ -24,7 +24,7 @@ export interface Baseline {
  * beyond the first limit cannot be accepted; beyond the second one, only its digest is kept.
  */
 const MAX_NAMES_SIZE = 6 * 1024 * 1024;
-const MAX_PARTS_SIZE = 8 * 1024 * 1024;
+export const MAX_PARTS_SIZE = 8 * 1024 * 1024;
 /** The size of an entry without its name and parts, at most. */
 const ENTRY_SIZE = 250;
 

@@ -27,7 +27,7 @@ export interface Definition {
   readonly name: string;
   /**
    * SHA-256 of kind, name and parts, in base64url. It is equal exactly if they mean the same: the order of members and
-   * white space make no difference.
+   * white space make no difference. Of entries above `MAX_PARSED_SIZE` it is that of their text.
    */
   readonly digest: string;
 }
@@ -67,6 +67,9 @@ export function sourcesOf(
   return [...sources.values(), ...instructions];
 }
 
+/** Size of a tool or prompt above which its parts are not told apart, in bytes: they would take many times as much. */
+const MAX_PARSED_SIZE = 1024 * 1024;
+
 /** The digests of items: the same object never means something else. */
 const digests = new WeakMap<ListedItem, string>();
 
@@ -75,11 +78,20 @@ export function definitionOf(source: DefinitionSource, sha256: Sha256): Definiti
   const { kind, name } = source;
   const known = source.kind === "instructions" ? undefined : digests.get(source.item);
   if (known !== undefined) return { kind, name, digest: known };
-  const parts = Object.entries(partsOf(source));
-  const hash = sha256(JSON.stringify([kind, name, ...parts]));
+  const isLarge = source.kind !== "instructions" && sizeOf(source) > MAX_PARSED_SIZE;
+  const text = isLarge
+    ? `${kind} ${name} ${textOf(source.item.original ?? source.item.bytes)}`
+    : JSON.stringify([kind, name, ...Object.entries(partsOf(source))]);
+  const hash = sha256(text);
   const digest = Buffer.from(hash).toString("base64url");
   if (source.kind !== "instructions") digests.set(source.item, digest);
   return { kind, name, digest };
+}
+
+/** The size of what a definition is made of, in bytes, or in UTF-16 units for instructions. */
+export function sizeOf(source: DefinitionSource): number {
+  if (source.kind === "instructions") return source.text.length;
+  return (source.item.original ?? source.item.bytes).length;
 }
 
 /** The pinned parts that a tool, a prompt or instructions have. */

@@ -19,6 +19,7 @@ import {
   type AcceptedDefinition,
   type AcceptedDigests,
   type Baseline,
+  MAX_PARTS_SIZE,
   type PendingReason,
   reviewDefinitions,
   type ReviewResult,
@@ -32,6 +33,7 @@ import {
   type PartChange,
   partChangesOf,
   partsOf,
+  sizeOf,
   sourcesOf,
 } from "./definitions.ts";
 import { pinLevelOf } from "./level.ts";
@@ -235,13 +237,16 @@ export class Pins {
     // A baseline is also made of a server that lists nothing: what it lists later is new.
     if (result.added.length === 0 && read !== "none") return result;
     const at = Date.now();
+    let room = MAX_PARTS_SIZE;
     const added = result.added.map((definition): AcceptedDefinition => {
       const source = sources.get(keyOf(definition));
+      // Parts that are too large to be kept are not made.
+      room -= source === undefined ? 0 : sizeOf(source);
       return {
         ...definition,
         at,
         ...(peer !== undefined && { peer }),
-        ...(source && { parts: partsOf(source) }),
+        ...(source && room >= 0 && { parts: partsOf(source) }),
       };
     });
     await store.update(key, (before) => {

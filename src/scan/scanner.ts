@@ -42,9 +42,10 @@ export class Scanner {
 
   /** Scans an entry, if that was not done before. */
   examine(source: ScannedSource): ScannedEntry {
-    const known = this.#knownOf(source);
-    if (known !== undefined) return known;
-    return this.#keep(source, examineEntry(valueOf(source)));
+    const same = this.#ofBytes.get(source.bytes);
+    if (same !== undefined) return same;
+    const key = this.#keyOf(source);
+    return this.#keep(source, key, this.#kept.get(key) ?? examineEntry(valueOf(source)));
   }
 
   /**
@@ -61,11 +62,14 @@ export class Scanner {
     const suspects: Source[] = [];
     let start = performance.now();
     for (const source of sources) {
-      let scanned = this.#knownOf(source);
+      let scanned = this.#ofBytes.get(source.bytes);
+      const key = scanned === undefined ? this.#keyOf(source) : "";
+      const kept = this.#kept.get(key);
+      if (kept !== undefined) scanned = this.#keep(source, key, kept);
       const steps = scanned === undefined ? examineInSteps(valueOf(source)) : undefined;
       do {
         const step = steps?.next();
-        if (step?.done === true) scanned = this.#keep(source, step.value);
+        if (step?.done === true) scanned = this.#keep(source, key, step.value);
         if (performance.now() - start >= TURN) {
           await pause();
           if (isOver()) return suspects;
@@ -81,20 +85,12 @@ export class Scanner {
     return `${isText === true ? "text " : ""}${this.#digest(bytes)}`;
   }
 
-  #knownOf(source: ScannedSource): ScannedEntry | undefined {
-    const same = this.#ofBytes.get(source.bytes);
-    if (same !== undefined) return same;
-    const kept = this.#kept.get(this.#keyOf(source));
-    if (kept !== undefined) this.#ofBytes.set(source.bytes, kept);
-    return kept;
-  }
-
-  #keep(source: ScannedSource, scanned: ScannedEntry): ScannedEntry {
-    if (this.#kept.size >= MAX_KEPT) {
+  #keep(source: ScannedSource, key: string, scanned: ScannedEntry): ScannedEntry {
+    if (this.#kept.size >= MAX_KEPT && !this.#kept.has(key)) {
       const [oldest] = this.#kept.keys();
       if (oldest !== undefined) this.#kept.delete(oldest);
     }
-    this.#kept.set(this.#keyOf(source), scanned);
+    this.#kept.set(key, scanned);
     this.#ofBytes.set(source.bytes, scanned);
     return scanned;
   }
