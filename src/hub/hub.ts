@@ -51,7 +51,8 @@ import type { CallUsage } from "../router/call-usage.ts";
 import { recordOfEvent } from "../terminal/log.ts";
 import type { Transport } from "../transport/transport.ts";
 import { CatalogCache } from "../views/catalogs.ts";
-import { type ClientLimits, hidingMode, Modes, principalOfUser } from "../views/client-modes.ts";
+import { principalOfUser } from "../manifest/named-clients.ts";
+import { type ClientLimits, hidingMode, Modes } from "../views/client-modes.ts";
 import { ServerPool } from "../upstream/pool.ts";
 import {
   ALL_SERVERS,

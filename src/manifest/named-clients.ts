@@ -110,3 +110,8 @@ export function makeNamedClients(
     return { kind: "client", name: input.name, token, ...seen, sessions, limits };
   });
 }
+
+/** The name of a user of the fleet as a client of this hub. @param user `tenant/user` */
+export function principalOfUser(user: string): string {
+  return `nats:${user}`;
+}

@@ -44,11 +44,6 @@ export interface ClientLimits {
   readonly isAskedForApproval?: boolean | undefined;
 }
 
-/** The name of a user of the fleet as a client of this hub. @param user `tenant/user` */
-export function principalOfUser(user: string): string {
-  return `nats:${user}`;
-}
-
 /** The limits of plugins, commands and the operator: none. */
 export const NO_LIMITS: ClientLimits = { modes: () => [], hasOperatorMode: false };
 

@@ -28,7 +28,8 @@ import type { Request } from "../../jsonrpc/message.ts";
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import type { ApprovalLevel } from "../../manifest/manifest.ts";
 import { type ServerSubset, subsetOf } from "../../upstream/profile.ts";
-import { type ClientLimits, principalOfUser } from "../../views/client-modes.ts";
+import type { ClientLimits } from "../../views/client-modes.ts";
+import { principalOfUser } from "../../manifest/named-clients.ts";
 import type { ModernRequestTarget } from "../modern/clients.ts";
 import { buildModernError, ModernRequestReader } from "../modern/request.ts";
 import {
