@@ -68,7 +68,8 @@ export class Collector {
       await response.body?.cancel();
       return { kind: "taken" };
     }
-    const said = this.#shown(await response.text());
+    // The status counts, also if the text that explains it does not arrive.
+    const said = this.#shown(await response.text().catch(() => ""));
     const reason = `it has answered with status ${status}${said === "" ? "" : `: ${said}`}`;
     if (!RETRYABLE.has(status)) return { kind: "refused", reason };
     return { kind: "later", after: retryAfterOf(headers.get("Retry-After")), reason };

@@ -222,6 +222,12 @@ describe("a post to a collector", () => {
     assert.ok(told.reason.length < 300);
   });
 
+  it("is refused by its status when the text that explains it breaks off", async () => {
+    const broken = new ReadableStream({ pull: (it) => it.error(new Error("too large")) });
+    const outcome = await post(() => Promise.resolve(new Response(broken, { status: 400 })));
+    assert.equal(outcome.kind, "refused");
+  });
+
   it("is taken by a status of success, whatever the answer says", async () => {
     assert.equal((await status(200, "garbage{")).kind, "taken");
     assert.equal((await status(202)).kind, "taken");
