@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { constants } from "node:fs";
-import { type FileHandle, open, rm } from "node:fs/promises";
+import { type FileHandle, open, rm, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import * as v from "valibot";
 import { abortable } from "../base/clock.ts";
@@ -115,14 +115,24 @@ export class ConversationFile {
     await this.flush();
   }
 
+  /** Whether another process has changed the file since this one last read it. Never rejects. */
+  async isChanged(): Promise<boolean> {
+    const size = await stat(this.path).then(
+      (file) => file.size,
+      () => this.#known,
+    );
+    return size !== this.#known;
+  }
+
   /**
    * Takes the lock, and reads what other processes have added. A last line without an end is dropped.
+   * @param waitTimeout how long it waits for a process that works in the conversation, in ms
    * @throws {HubError} sessionBusy if another process works in the conversation; the signal's reason
    */
-  async begin(signal: AbortSignal): Promise<ConversationChange> {
+  async begin(signal: AbortSignal, waitTimeout = LOCK_WAIT): Promise<ConversationChange> {
     if (this.#isForgotten) return NO_CHANGE;
     try {
-      this.#release = await holdLock(`${this.path}.lock`, signal);
+      this.#release = await holdLock(`${this.path}.lock`, signal, waitTimeout);
       return await this.#read();
     } catch (error) {
       signal.throwIfAborted();

@@ -249,6 +249,26 @@ describe("a conversation that is kept", () => {
       assert.doesNotMatch(JSON.stringify(model.requests[0]?.messages), /first/);
     }));
 
+  it("is shown with what another process has added, and as it was while that one is at work", () =>
+    inFolder(async ({ store, path }) => {
+      const session = await sessionIn(store, new TurnModel([say("one")]));
+      await ask(session, "first");
+      const other = await sessionIn(store, new TurnModel([say("two")]));
+      await ask(other, "second");
+      // The lock of a process that lives: this one, which does not know that it holds it.
+      const release = await holdLock(`${path}.lock`, signal);
+      const held = await readFile(`${path}.lock`);
+      await release();
+      await writeFile(`${path}.lock`, held);
+      await session.refresh(signal);
+      assert.equal(session.transcript.messages.length, 2);
+      await rm(`${path}.lock`);
+      await session.refresh(signal);
+      assert.equal(session.transcript.messages.length, 4);
+      await ask(session, "third");
+      assert.equal(session.transcript.messages.length, 6);
+    }));
+
   it("has its first line again when only a part of it was written", () =>
     inFolder(async ({ store, path }) => {
       const file = await store.begin(USER, HEADER);
