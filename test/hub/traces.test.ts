@@ -176,16 +176,15 @@ describe("the spans of a call", () => {
 describe("the waits of a call", () => {
   it("begin when it arrives, also if its tool is not listed yet", async () => {
     const a = new ScriptedServer("x");
-    let open: (() => void) | undefined;
-    a.onOpen = () => new Promise((resolve) => (open = resolve));
+    const opening = Promise.withResolvers<void>();
+    a.onOpen = () => opening.promise;
     const { hub, client, clock } = setUpHubWithClock({ a });
     const tracer = traceHub(hub);
     await initialize(client);
     await clock.advanceAsync(1);
     const answer = callTool(client, "a__x");
     await clock.advanceAsync(200);
-    const release = open as (() => void) | undefined;
-    release?.();
+    opening.resolve();
     await answer;
     const { attributes } = tracer.find("server", "tools/call a__x");
     assert.equal(attributes["toolmux.waited_ms.start"], 200);

@@ -223,7 +223,7 @@ describe("a post to a collector", () => {
   });
 
   it("is refused by its status when the text that explains it breaks off", async () => {
-    const broken = new ReadableStream({ pull: (it) => it.error(new Error("too large")) });
+    const broken = new ReadableStream({ pull: (stream) => stream.error(new Error("too large")) });
     const outcome = await post(() => Promise.resolve(new Response(broken, { status: 400 })));
     assert.equal(outcome.kind, "refused");
   });
