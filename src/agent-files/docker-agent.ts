@@ -773,7 +773,7 @@ class DockerAgentReader {
 function thinkingOf(budget: string | number): ModelSpec["thinking"] {
   if (typeof budget === "string") {
     const levels = { none: "off", minimal: "low", low: "low", medium: "medium" } as const;
-    return levels[budget as keyof typeof levels] ?? "high";
+    return Object.hasOwn(levels, budget) ? levels[budget as keyof typeof levels] : "high";
   }
   if (budget === 0) return "off";
   if (budget < 0) return "medium";

@@ -393,7 +393,7 @@ export class AgentTools {
     };
   }
 
-  async #listSessions({ owner, kept }: Request): Promise<object> {
+  async #listSessions({ owner, kept, signal }: Request): Promise<object> {
     if (owner === ANONYMOUS_CLIENTS) {
       const note =
         "Clients that cannot be told apart get no list: anyone who knows a session's id can use it.";
@@ -403,6 +403,7 @@ export class AgentTools {
       ...this.#sessions.of(owner),
       ...(kept === undefined ? [] : this.#sessions.of(ownerOfKept(kept))),
     ];
+    await Promise.all(open.map(({ session }) => session.refresh(signal)));
     const ids = new Set(open.map(({ id }) => id));
     const closed = (await kept?.store.list(kept.principal))?.filter(({ id }) => !ids.has(id)) ?? [];
     return {
@@ -422,6 +423,7 @@ export class AgentTools {
 
   async #info(request: Request): Promise<object> {
     const session = await this.#find(request);
+    await session.session.refresh(request.signal);
     const { tokensUsed, areTokensEstimated } = session.session;
     return {
       ...this.#describe(session),
@@ -446,6 +448,7 @@ export class AgentTools {
   async #history(request: Request): Promise<object> {
     const { limit, before } = read(historySchema, request);
     const { session } = await this.#find(request);
+    await session.refresh(request.signal);
     const { messages } = session.transcript;
     const { window } = session;
     const given = session.history.givenNumbers;

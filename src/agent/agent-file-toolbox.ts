@@ -172,7 +172,7 @@ export interface AgentFileRules {
   /** Asks the person; absent or undefined: nobody can be asked. */
   readonly ask?: AnswerElicitation | undefined;
   /** Removes secrets from what is remembered. */
-  redact?(text: string): string;
+  redact?(text: string): Promise<string>;
 }
 
 /**
@@ -347,7 +347,7 @@ export class AgentFileToolbox implements Toolbox {
   ): Promise<ToolResult> {
     const file = this.#rules.memoryOf?.(agent);
     if (file === undefined) return errorResult("This agent has no memory.", "unknownTool");
-    const redact = (one: string): string => this.#rules.redact?.(one) ?? one;
+    const redact = async (one: string): Promise<string> => (await this.#rules.redact?.(one)) ?? one;
     const { id, memory, category, query } = args;
     const isUpdate = name === "update_memory";
     try {
@@ -371,8 +371,9 @@ export class AgentFileToolbox implements Toolbox {
           const kept = {
             id: isUpdate ? String(id) : crypto.randomUUID().slice(0, 8),
             at: new Date().toISOString(),
-            memory: redact(memory),
-            ...(typeof category === "string" && category !== "" && { category: redact(category) }),
+            memory: await redact(memory),
+            ...(typeof category === "string" &&
+              category !== "" && { category: await redact(category) }),
           };
           let isFound = !isUpdate;
           await file.change((all) => {

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { constants } from "node:fs";
-import { type FileHandle, open, rm } from "node:fs/promises";
+import { type FileHandle, open, rm, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import * as v from "valibot";
 import { abortable } from "../base/clock.ts";
@@ -55,6 +55,8 @@ export function parseHeader(line: string): ConversationHeader | undefined {
 
 /** How long a message waits for another process that works in the conversation, in ms. */
 const LOCK_WAIT = 5000;
+/** How much of the end of what is known is compared with the file, in bytes. The last line has a time, so it is unique. */
+const TAIL_SIZE = 512;
 /** A file is never followed to another place, and opening it never blocks. */
 const FLAGS = constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
@@ -85,6 +87,8 @@ export class ConversationFile {
   readonly #options: ConversationFileOptions;
   /** Size of what this process has read and written, in bytes; undefined: the file does not exist yet. */
   #known: number | undefined;
+  /** The last bytes of what is known. Others in the file: another process has cleared the conversation, and added to it. */
+  #tail: Buffer = Buffer.alloc(0);
   /** The lines that are not written yet. */
   #pending: string[] = [];
   #writing: Promise<void> = Promise.resolve();
@@ -111,14 +115,24 @@ export class ConversationFile {
     await this.flush();
   }
 
+  /** Whether another process has changed the file since this one last read it. Never rejects. */
+  async isChanged(): Promise<boolean> {
+    const size = await stat(this.path).then(
+      (file) => file.size,
+      () => this.#known,
+    );
+    return size !== this.#known;
+  }
+
   /**
    * Takes the lock, and reads what other processes have added. A last line without an end is dropped.
+   * @param waitTimeout how long it waits for a process that works in the conversation, in ms
    * @throws {HubError} sessionBusy if another process works in the conversation; the signal's reason
    */
-  async begin(signal: AbortSignal): Promise<ConversationChange> {
+  async begin(signal: AbortSignal, waitTimeout = LOCK_WAIT): Promise<ConversationChange> {
     if (this.#isForgotten) return NO_CHANGE;
     try {
-      this.#release = await holdLock(`${this.path}.lock`, signal);
+      this.#release = await holdLock(`${this.path}.lock`, signal, waitTimeout);
       return await this.#read();
     } catch (error) {
       signal.throwIfAborted();
@@ -136,8 +150,8 @@ export class ConversationFile {
   /** Adds an entry, which is written soon. */
   append(entry: TranscriptEntry): void {
     if (this.#isForgotten) return;
-    if (this.#known === undefined && this.#pending.length === 0)
-      this.#pending.push(this.#headerLine());
+    const isEmpty = this.#known === undefined || this.#known === 0;
+    if (isEmpty && this.#pending.length === 0) this.#pending.push(this.#headerLine());
     this.#pending.push(`${JSON.stringify(maskEntry(entry, this.#options.mask))}\n`);
     void this.flush();
   }
@@ -181,7 +195,7 @@ export class ConversationFile {
       try {
         await handle.truncate(0);
         await handle.write(line, 0, line.length, 0);
-        this.#known = line.length;
+        this.#setKnown(line, 0);
       } finally {
         await handle.close();
       }
@@ -207,7 +221,7 @@ export class ConversationFile {
     try {
       const start = this.#known ?? 0;
       await writeAt(handle, bytes, start);
-      this.#known = start + bytes.length;
+      this.#setKnown(bytes, start);
       this.#pending = this.#pending.slice(lines.length);
     } catch (error) {
       // A new file without its first line is no conversation.
@@ -235,20 +249,32 @@ export class ConversationFile {
     });
     if (handle === undefined) return NO_CHANGE;
     try {
-      const { size } = await handle.stat();
-      if (size === known) return NO_CHANGE;
-      const isWhole = known === undefined || size < known;
-      const bytes = await readFrom(handle, isWhole ? 0 : known);
-      const end = bytes.lastIndexOf("\n") + 1;
+      const isWhole = known === undefined || !(await this.#hasKnown(handle, known));
       const start = isWhole ? 0 : known;
+      const bytes = await readFrom(handle, start);
+      if (bytes.length === 0 && !isWhole) return NO_CHANGE;
+      const end = bytes.lastIndexOf("\n") + 1;
       if (end < bytes.length) await handle.truncate(start + end);
-      this.#known = start + end;
+      this.#setKnown(bytes.subarray(0, end), start);
       const lines = bytes.subarray(0, end).toString().split("\n");
       const entries = lines.slice(isWhole ? 1 : 0).flatMap((line) => parseEntry(line) ?? []);
       return { isWhole, entries };
     } finally {
       await handle.close();
     }
+  }
+
+  /** Whether the file still begins with what is known. */
+  async #hasKnown(handle: FileHandle, known: number): Promise<boolean> {
+    const tail = await readFrom(handle, known - this.#tail.length, this.#tail.length);
+    return tail.equals(this.#tail);
+  }
+
+  /** Notes that the file has these bytes at `start`, and nothing behind them. */
+  #setKnown(bytes: Buffer, start: number): void {
+    this.#known = start + bytes.length;
+    const before = start === 0 ? [] : [this.#tail];
+    this.#tail = Buffer.concat([...before, bytes.subarray(-TAIL_SIZE)]).subarray(-TAIL_SIZE);
   }
 
   #warn(error: unknown): void {
@@ -277,9 +303,10 @@ async function writeAt(handle: FileHandle, bytes: Buffer, start: number): Promis
   await handle.truncate(start + bytes.length);
 }
 
-async function readFrom(handle: FileHandle, start: number): Promise<Buffer> {
+/** @param length maximum number of bytes; by default all up to the end of the file */
+async function readFrom(handle: FileHandle, start: number, length = Infinity): Promise<Buffer> {
   const { size } = await handle.stat();
-  const bytes = Buffer.alloc(Math.max(0, size - start));
+  const bytes = Buffer.alloc(Math.max(0, Math.min(size - start, length)));
   let done = 0;
   while (done < bytes.length) {
     const { bytesRead } = await handle.read(bytes, done, bytes.length - done, start + done);

@@ -1,6 +1,6 @@
 import { count, formatSize } from "../base/format.ts";
 import { type Clock, abortable } from "../base/clock.ts";
-import { HubError } from "../base/errors.ts";
+import { HubError, toHubError } from "../base/errors.ts";
 import type { Agent, RunOptions } from "./agent.ts";
 import type { RunBudget } from "./agent-calls.ts";
 import type { AgentChain } from "./run-chain.ts";
@@ -182,6 +182,20 @@ export class AgentSession {
   /** Reads the whole conversation of a file that this session goes on with. @throws {HubError} sessionBusy */
   load(signal: AbortSignal): Promise<void> {
     return this.#betweenRuns(() => this.#resume(signal));
+  }
+
+  /**
+   * Reads what other processes have added to the conversation, for those who only look at it. While an agent is at work,
+   * here or in another process, what was read before stays. @throws the signal's reason
+   */
+  async refresh(signal: AbortSignal): Promise<void> {
+    const { file } = this.#options;
+    if (file === undefined || this.#isRunning || !(await file.isChanged())) return;
+    try {
+      await this.#betweenRuns(async () => this.#adopt(await file.begin(signal, 0)));
+    } catch (error) {
+      if (toHubError(error).code !== "sessionBusy") throw error;
+    }
   }
 
   /** Removes all messages. @throws {HubError} sessionBusy while an agent runs; storeBroken */

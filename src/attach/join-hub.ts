@@ -182,8 +182,23 @@ async function attachTo(
     if (typeof result === "object" && result.kind === "accepted") {
       const { output } = connection;
       const { variables = [], version, maxMessage } = result;
-      if (request.env === undefined && variables.length > 0)
-        void output.write(Buffer.from(`${formatVariables(valuesOf(variables, env))}\n`));
+      if (request.env === undefined && variables.length > 0) {
+        const line = Buffer.from(`${formatVariables(valuesOf(variables, env))}\n`);
+        if (line.length > HANDSHAKE_LIMITS.maxBytes) {
+          connection.destroy();
+          return { kind: "refused", error: tooLongError(variables) };
+        }
+        // What the client sends may only follow when the hub has taken the whole line.
+        const limit = new AbortController();
+        const isLate = pause(systemClock, HANDSHAKE_LIMITS.timeout, limit.signal).then(() => true);
+        isLate.catch(() => {});
+        const wasLate = await Promise.race([isLate, output.write(line)]);
+        limit.abort();
+        if (wasLate === true) {
+          connection.destroy();
+          return "silent";
+        }
+      }
       const opened = connection;
       const joined = {
         input,
@@ -200,6 +215,11 @@ async function attachTo(
   } finally {
     clearTimeout(timer);
   }
+}
+
+function tooLongError(variables: readonly string[]): HubError {
+  const text = `The variables that the manifest takes from its clients are longer than ${HANDSHAKE_LIMITS.maxBytes} bytes here: ${variables.join(", ")}. Shorten one, or start this client with --private.`;
+  return new HubError("messageTooLarge", text);
 }
 
 function goneOr(first: "ended" | "tooLong" | "silent"): "gone" | "silent" {

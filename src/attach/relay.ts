@@ -80,7 +80,9 @@ export class Relay {
   /** The replay whose `initialize` the joined hub has to answer. */
   #replay: Replay | undefined;
   #cancelTimer = (): void => {};
-  /** When joins have failed, in ms of the clock. */
+  /** Whether the hub that is attached has sent anything. */
+  #hasHubSpoken = false;
+  /** When joins have failed, and when hubs have ended without a word, in ms of the clock. */
   #failures: number[] = [];
   readonly #ended = Promise.withResolvers<RelayEnd>();
 
@@ -206,6 +208,7 @@ export class Relay {
 
   #attach(connection: SocketConnection): void {
     this.#connection = connection;
+    this.#hasHubSpoken = false;
     this.#state = "attached";
     this.#fromHub.drop();
     connection.input.read(
@@ -216,6 +219,7 @@ export class Relay {
 
   #onHubChunk(connection: SocketConnection, chunk: Buffer): void {
     if (connection !== this.#connection) return;
+    this.#hasHubSpoken = true;
     const completed = this.#fromHub.push(chunk);
     if (completed === undefined) {
       if (!this.#fromHub.isTooLong) return;
@@ -283,7 +287,10 @@ export class Relay {
     this.#answer(this.#books.takeOpen(!this.#hasInputEnded), lostError());
     this.#state = "detached";
     if (this.#hasInputEnded) void this.#end("left");
-    else if (this.#books.isInitializing) void this.#join();
+    else if (this.#books.isInitializing) {
+      if (!this.#hasHubSpoken && this.#countFailure()) this.#fail(lostError(), true);
+      else void this.#join();
+    }
   }
 
   // To the next hub.
@@ -354,6 +361,18 @@ export class Relay {
   }
 
   #joinFailed(reason: HubError): void {
+    this.#fail(reason, this.#countFailure());
+  }
+
+  /** Notes a failure. @returns whether it is the last one that is borne */
+  #countFailure(): boolean {
+    const now = this.#options.clock.now();
+    const { count, within } = FAILED_JOINS;
+    this.#failures = [...this.#failures.filter((at) => now - at <= within), now];
+    return this.#failures.length >= count;
+  }
+
+  #fail(reason: HubError, isLast: boolean): void {
     this.#cancelTimer();
     this.#replay = undefined;
     this.#waiting = [];
@@ -361,11 +380,8 @@ export class Relay {
     this.#state = "detached";
     this.#resumeInput();
     this.#answer(this.#books.takeOpen(false), reason);
-    const now = this.#options.clock.now();
-    const { count, within } = FAILED_JOINS;
-    this.#failures = [...this.#failures.filter((at) => now - at <= within), now];
     this.#options.log(`no shared hub could be joined: ${reason.message}`);
-    if (this.#failures.length >= count) void this.#end("lost");
+    if (isLast) void this.#end("lost");
     else if (this.#hasInputEnded) void this.#end("left");
   }
 

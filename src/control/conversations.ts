@@ -106,7 +106,10 @@ export class Conversations {
    */
   async resume(id: string): Promise<Conversation | undefined> {
     const open = this.get(id);
-    if (open !== undefined) return open;
+    if (open !== undefined) {
+      await open.session.refresh(new AbortController().signal);
+      return open;
+    }
     const file = await (await this.#options.openStore()).find(USER, id);
     if (file === undefined || file.header.from !== (await this.#options.readFrom()))
       return undefined;

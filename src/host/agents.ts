@@ -76,10 +76,12 @@ export interface OpenedAgents {
 export function openAgents(options: OpenAgentsOptions): OpenedAgents {
   const { manifest, file, toolbox: hubTools, person, redactor, clock, context, log } = options;
   const own = file && openFileTools(file, manifest, context, log, person);
+  const redact = (text: string): string =>
+    own?.redact(redactor.apply(text)) ?? redactor.apply(text);
   const toolbox =
     file === undefined
       ? hubTools
-      : new AgentFileToolbox(hubTools, own?.toolbox, rulesOf(file, options));
+      : new AgentFileToolbox(hubTools, own?.toolbox, rulesOf(file, options, redact));
   const models = file === undefined ? manifest.models : modelsFor(file, manifest.models);
   const agentSet = new AgentSet({
     specs: options.specs ?? specsOf(options),
@@ -103,7 +105,7 @@ export function openAgents(options: OpenAgentsOptions): OpenedAgents {
       agentSet.toolFilter = filterOfMode(name, latest);
     },
     ownServers: async () => own?.servers() ?? [],
-    redact: (text) => own?.redact(redactor.apply(text)) ?? redactor.apply(text),
+    redact,
     close: async () => own?.close().catch(() => {}),
   };
 }
@@ -133,10 +135,14 @@ export function expandForAgent(
   return expandMessage(message, definition?.prompts, isTrusted ? env : undefined);
 }
 
-/** What the toolbox of a file's agents has to know of the file. */
+/**
+ * What the toolbox of a file's agents has to know of the file.
+ * @param redact removes the secrets of models and of the file's servers
+ */
 function rulesOf(
   { source, agents, permissions, allows, toolsetsByServer }: AgentFile,
-  { context, redactor, person }: OpenAgentsOptions,
+  { manifest, context, person }: OpenAgentsOptions,
+  redact: (text: string) => string,
 ): AgentFileRules {
   const kinds = new Set([...agents.values()].flatMap(({ builtIns }) => builtIns));
   return {
@@ -152,7 +158,11 @@ function rulesOf(
       if (agent?.builtIns.includes("memory") !== true) return undefined;
       return new MemoryFile(source, agent.memory ?? name, context);
     },
-    redact: redactor.apply,
+    async redact(text) {
+      const { knownSecrets } = await import("./conversations.ts");
+      const redactKnown = await knownSecrets(manifest, context);
+      return redact(redactKnown(text));
+    },
     ask: person.elicit,
   };
 }

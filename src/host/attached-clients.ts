@@ -97,8 +97,11 @@ export class AttachedClients {
       return;
     }
     let cancelTimer = (): void => {};
-    /** @param use called with the next line; throws what the client is refused with */
-    const nextLine = (use: (line: string) => void): void => {
+    /**
+     * @param use called with the next line; throws what the client is refused with
+     * @param refuse called with that
+     */
+    const nextLine = (use: (line: string) => void, refuse: (error: HubError) => void): void => {
       const finish = (line: FirstLine | HubError): void => {
         if (!this.#handshakes.delete(client)) return;
         cancelTimer();
@@ -112,7 +115,7 @@ export class AttachedClients {
           if (line === "tooLong") throw tooLongError();
           use(line.line);
         } catch (error) {
-          client.refuse(toHubError(error));
+          refuse(toHubError(error));
         }
       };
       this.#handshakes.add(client);
@@ -125,21 +128,32 @@ export class AttachedClients {
         );
       });
     };
-    nextLine((first) => {
-      const request = parseAttachRequest(first);
-      const admitted = this.#admit(request);
-      const answer = { ok: true, hub: { pid: process.pid, version: VERSION } } as const;
-      if (request.env !== undefined) {
-        client.answer(answer);
-        this.#serve(client, request, request.env, admitted);
-        return;
-      }
-      const { maxMessage } = this.#options;
-      const variables = this.#options.variables();
-      client.answer({ ...answer, variables, maxMessage });
-      if (variables.length === 0) this.#serve(client, request, {}, admitted);
-      else nextLine((line) => this.#serve(client, request, parseVariables(line), admitted));
-    });
+    nextLine(
+      (first) => {
+        const request = parseAttachRequest(first);
+        const admitted = this.#admit(request);
+        const answer = { ok: true, hub: { pid: process.pid, version: VERSION } } as const;
+        if (request.env !== undefined) {
+          client.answer(answer);
+          this.#serve(client, request, request.env, admitted);
+          return;
+        }
+        const { maxMessage } = this.#options;
+        const variables = this.#options.variables();
+        client.answer({ ...answer, variables, maxMessage });
+        if (variables.length === 0) this.#serve(client, request, {}, admitted);
+        else
+          nextLine(
+            (line) => this.#serve(client, request, parseVariables(line), admitted),
+            // After the answer there are only messages for the client: the reason would be taken for one.
+            ({ message }) => {
+              client.discard();
+              this.#options.log("warn", `Process ${request.pid} was not attached: ${message}`);
+            },
+          );
+      },
+      (error) => client.refuse(error),
+    );
   }
 
   /** Checks what a client's first line asks for. @throws {HubError} usage, hubLoop, hubBusy */

@@ -52,8 +52,11 @@ export function reused<T>(open: () => Promise<T>): () => Promise<T> {
   };
 }
 
-/** Makes the function that removes from a text the secrets of the manifest's servers, and all stored secrets. */
-async function knownSecrets(
+/**
+ * Makes the function that removes from a text the secrets of the manifest's servers, and all stored secrets: for what
+ * agents write to the disk.
+ */
+export async function knownSecrets(
   { servers }: Pick<Manifest, "servers">,
   context: SystemEnvironment,
 ): Promise<(text: string) => string> {

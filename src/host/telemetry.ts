@@ -11,6 +11,7 @@ import type { TelemetryInput, TelemetrySpec } from "../manifest/telemetry.ts";
 import { HubTelemetry } from "../telemetry/hub-telemetry.ts";
 import { readTelemetrySettings, type TelemetrySettings } from "../telemetry/settings.ts";
 import { makeFetch } from "../transport/http-client/fetch.ts";
+import { passwordOf } from "../transport/http-client/url-credentials.ts";
 
 export interface OpenTelemetryOptions {
   readonly context: Pick<SystemEnvironment, "env" | "platform">;
@@ -126,8 +127,7 @@ async function resolve(
 function secretsOf({ headers, tracesUrl, metricsUrl }: TelemetrySettings): readonly string[] {
   const urls = [tracesUrl, metricsUrl].flatMap((url) => (url === undefined ? [] : [new URL(url)]));
   const words = Object.values(headers).flatMap((value) => [value, ...value.split(/\s+/).slice(1)]);
-  return [
-    ...words,
-    ...urls.flatMap(({ password }) => [password, decodeURIComponent(password)]),
-  ].filter((text) => text !== "");
+  return [...words, ...urls.flatMap((url) => [url.password, passwordOf(url)])].filter(
+    (text) => text !== "",
+  );
 }

@@ -132,7 +132,9 @@ export class UnlistedRequest implements DeadlineTarget {
   }
 
   #stopWaiting(): void {
-    this.#options.deadlines.remove(this);
+    const { caller, deadlines, startedAt } = this.#options;
+    deadlines.remove(this);
+    caller.span?.addWait("start", deadlines.now() - startedAt);
     for (const [connection, waiter] of this.#waiters) connection.cancelWait(waiter);
     this.#waiters.clear();
   }

@@ -2,6 +2,7 @@ import type { Clock } from "../base/clock.ts";
 import { toHubError } from "../base/errors.ts";
 import type { OtlpProtocol } from "../manifest/telemetry.ts";
 import type { Fetch } from "../transport/http-client/fetch.ts";
+import { basicAuthorization } from "../transport/http-client/url-credentials.ts";
 
 /** The outcome of one post to a collector. */
 export type PostOutcome =
@@ -45,11 +46,17 @@ export class Collector {
     const cancelTimer = clock.after(POST_LIMIT, () =>
       limit.abort(new Error(`it has not answered within ${POST_LIMIT / 1000} s`)),
     );
-    const type = protocol === "http/json" ? "application/json" : "application/x-protobuf";
+    const sent = new Headers(headers);
+    const own = basicAuthorization(new URL(url));
+    if (own !== undefined && !sent.has("Authorization")) sent.set("Authorization", own);
+    sent.set(
+      "Content-Type",
+      protocol === "http/json" ? "application/json" : "application/x-protobuf",
+    );
     try {
       const response = await fetch(url, {
         method: "POST",
-        headers: { ...headers, "Content-Type": type },
+        headers: sent,
         body,
         signal: AbortSignal.any([signal, limit.signal]),
       });
@@ -68,7 +75,8 @@ export class Collector {
       await response.body?.cancel();
       return { kind: "taken" };
     }
-    const said = this.#shown(await response.text());
+    // The status counts, also if the text that explains it does not arrive.
+    const said = this.#shown(await response.text().catch(() => ""));
     const reason = `it has answered with status ${status}${said === "" ? "" : `: ${said}`}`;
     if (!RETRYABLE.has(status)) return { kind: "refused", reason };
     return { kind: "later", after: retryAfterOf(headers.get("Retry-After")), reason };

@@ -107,8 +107,8 @@ export function exposition(
     if (isOpen && unit !== undefined && name.endsWith(`_${unit}`))
       lines.push(`# UNIT ${named} ${unit}`);
   };
-  const attributes = Object.entries(resource).map(
-    ([name, value]) => `${name.replaceAll(/[^a-zA-Z0-9_]+/g, "_")}="${escapeValue(String(value))}"`,
+  const attributes = [...labelsOf(resource)].map(
+    ([name, value]) => `${name}="${escapeValue(value)}"`,
   );
   if (isOpen) lines.push("# HELP target The hub.", "# TYPE target info");
   else lines.push("# HELP target_info The hub.", "# TYPE target_info gauge");
@@ -128,6 +128,21 @@ export function exposition(
   }
   if (isOpen) lines.push("# EOF");
   return `${lines.join("\n")}\n`;
+}
+
+/**
+ * Attributes as labels, by the rules of OpenTelemetry for Prometheus: a scrape with a name that is no label, or that is
+ * there twice, is refused as a whole. Values of attributes with one label are joined, in the order of the attributes.
+ */
+function labelsOf(attributes: Readonly<Attributes>): ReadonlyMap<string, string> {
+  const labels = new Map<string, string>();
+  for (const [name, value] of Object.entries(attributes).toSorted(([a], [b]) => (a < b ? -1 : 1))) {
+    const plain = name.replaceAll(/[^a-zA-Z0-9_]+/g, "_");
+    const label = /^[a-zA-Z_]/.test(plain) ? plain : `key_${plain}`;
+    const before = labels.get(label);
+    labels.set(label, before === undefined ? String(value) : `${before};${String(value)}`);
+  }
+  return labels;
 }
 
 function writeHistogram(

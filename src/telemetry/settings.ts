@@ -59,9 +59,11 @@ export function readTelemetrySettings(
     tracesUrl,
     metricsUrl,
     protocol: input?.protocol ?? protocolOf(given("OTEL_EXPORTER_OTLP_PROTOCOL"), problems),
-    headers: {
-      ...(input?.headers ?? readPairs(given("OTEL_EXPORTER_OTLP_HEADERS"))),
-    },
+    headers: validHeaders(
+      input?.headers ?? readPairs(given("OTEL_EXPORTER_OTLP_HEADERS")),
+      input?.headers === undefined ? "OTEL_EXPORTER_OTLP_HEADERS" : "telemetry.headers",
+      problems,
+    ),
     ...samplerOf(input?.sample, given, problems),
     propagate: input?.propagate ?? "always",
     interval: input?.interval ?? DEFAULT_INTERVAL,
@@ -77,6 +79,29 @@ export function readTelemetrySettings(
     prometheus: input?.prometheus ?? false,
     problems,
   };
+}
+
+/**
+ * The headers that HTTP allows: with another one, no post could be made. The others are told, without their values, and
+ * without a name that is none, because it may be a value in the wrong place.
+ */
+function validHeaders(
+  headers: Readonly<Record<string, string>>,
+  where: string,
+  problems: string[],
+): Record<string, string> {
+  const valid = Object.entries(headers).filter(([name, value]) => {
+    try {
+      return new Headers([[name, value]]).has(name);
+    } catch {
+      const fault = /^[\w-]+$/.test(name)
+        ? `the header ${name} with a value that HTTP does not allow`
+        : "a header with a name that HTTP does not allow";
+      problems.push(`${where} has ${fault}, so it is not sent.`);
+      return false;
+    }
+  });
+  return Object.fromEntries(valid);
 }
 
 /** Appends a path to a base URL (OTLP, endpoint URLs). */

@@ -159,7 +159,7 @@ describe("the tools of an agent's file", () => {
     const make = () =>
       open({
         builtIns: ["memory"],
-        redact: (text) => text.replaceAll("s3cret", "***"),
+        redact: (text) => Promise.resolve(text.replaceAll("s3cret", "***")),
         memoryOf: (agent) =>
           agent === "none"
             ? undefined

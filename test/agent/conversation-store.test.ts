@@ -233,6 +233,54 @@ describe("a conversation that is kept", () => {
       );
     }));
 
+  it("is read anew after another process has cleared it and said more than there was before", () =>
+    inFolder(async ({ store }) => {
+      const session = await sessionIn(store, new TurnModel([say("one")]));
+      await ask(session, "first");
+      const model = new TurnModel([say("three")]);
+      const other = await sessionIn(store, model);
+      await session.clear(signal);
+      await ask(session, `second ${"x".repeat(5000)}`);
+      await ask(other, "third");
+      assert.deepEqual(
+        other.transcript.messages.map(({ text }) => text.slice(0, 6)),
+        ["second", "one", "third", "three"],
+      );
+      assert.doesNotMatch(JSON.stringify(model.requests[0]?.messages), /first/);
+    }));
+
+  it("is shown with what another process has added, and as it was while that one is at work", () =>
+    inFolder(async ({ store, path }) => {
+      const session = await sessionIn(store, new TurnModel([say("one")]));
+      await ask(session, "first");
+      const other = await sessionIn(store, new TurnModel([say("two")]));
+      await ask(other, "second");
+      // The lock of a process that lives: this one, which does not know that it holds it.
+      const release = await holdLock(`${path}.lock`, signal);
+      const held = await readFile(`${path}.lock`);
+      await release();
+      await writeFile(`${path}.lock`, held);
+      await session.refresh(signal);
+      assert.equal(session.transcript.messages.length, 2);
+      await rm(`${path}.lock`);
+      await session.refresh(signal);
+      assert.equal(session.transcript.messages.length, 4);
+      await ask(session, "third");
+      assert.equal(session.transcript.messages.length, 6);
+    }));
+
+  it("has its first line again when only a part of it was written", () =>
+    inFolder(async ({ store, path }) => {
+      const file = await store.begin(USER, HEADER);
+      await file.create();
+      const header = await readFile(path, "utf8");
+      await writeFile(path, header.trimEnd());
+      await ask(await sessionIn(store, new TurnModel([say("one")])), "question");
+      const [first = ""] = (await readFile(path, "utf8")).split("\n");
+      assert.deepEqual(JSON.parse(first), JSON.parse(header));
+      assert.equal((await store.list(USER))[0]?.title, "question");
+    }));
+
   it("is forgotten when it is too old, or when all are too large, the oldest first", () =>
     inFolder(
       async ({ store, reopen }) => {

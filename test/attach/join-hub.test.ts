@@ -14,7 +14,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { ownAttachName } from "../../src/attach/attach-name.ts";
-import { parseVariables } from "../../src/attach/handshake.ts";
+import { HANDSHAKE_LIMITS, parseVariables } from "../../src/attach/handshake.ts";
 import { joinHub, type JoinOptions, type JoinResult } from "../../src/attach/join-hub.ts";
 import { HubError } from "../../src/base/errors.ts";
 import {
@@ -116,6 +116,18 @@ describe("joining a shared hub", () => {
       const [first = "", second = ""] = received().split("\n");
       assert.ok(!first.includes("TOKEN"));
       assert.deepEqual(parseVariables(second), { TOKEN: "t" });
+    }));
+
+  it("is refused if its variables are longer than a hub takes, and sends none of what the hub does not wait for", () =>
+    withSockets(async ({ listen, received, join: joinIt }) => {
+      await listen("1.1.0", { ok: true, hub: { pid: 1, version: "1.1.0" }, variables: ["BIG"] });
+      const request = attachRequest({ env: undefined });
+      const tooLong = await joinIt({
+        request,
+        env: { BIG: "x".repeat(HANDSHAKE_LIMITS.maxBytes) },
+      });
+      assert.equal(outcomeOf(tooLong), "refused: messageTooLarge");
+      assert.ok(!received().includes("xxx"));
     }));
 
   it("takes an older version only if no hub of its own can be started", () =>

@@ -354,6 +354,15 @@ describe("the relay", () => {
       assert.deepEqual((error as Json)["data"], { code: "spawnFailed" });
   });
 
+  it("ends when three hubs have ended without a word while it was initialized", async () => {
+    const { send, hubs, toClient, ended } = setUp();
+    send(initialize);
+    for (const count of [1, 2, 3]) (await joined(hubs, count)).die();
+    assert.equal(await ended, "lost");
+    const [{ id, error } = {}] = toClient.messages;
+    assert.deepEqual([id, (error as Json)["data"]], [0, { code: "answerLost" }]);
+  });
+
   it("counts failed joins of the last 30 s alone", async () => {
     const { send, hub, hubs, toClient, failWith, clock } = setUpSession();
     failWith(new HubError("spawnFailed", "It does not start."));

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe } from "node:test";
 import { type CommandOutput, runCommand, start } from "../harness/command.ts";
@@ -33,7 +33,7 @@ function answersFor(path: string): string {
     ),
     call("list it", "shell__run", '{ line = "ls -a" }'),
     call("remove it", "shell__run", '{ line = "rm -rf x" }'),
-    call("remember it", "add_memory", '{ memory = "blue" }'),
+    call("remember it", "add_memory", '{ memory = "blue, st0red-secret" }'),
     call("recall it", "get_memories", "{}"),
     '[[turns]]\ntext = ["{message}"]\n',
   ].join("");
@@ -150,8 +150,12 @@ describe("an agent's file with toolsets", () => {
       assert.match((await ask("remove it")).stdout, /permissions\.deny "shell:cmd=rm \*"/);
       const events = folder.log("shell").map(({ event }) => event);
       assert.ok(events.includes("list") && !events.includes("call"), events.join(" "));
+      await runCommand(folder, ["secret", "set", "word"], { input: "st0red-secret\n" });
       await ask("remember it");
-      assert.match((await ask("recall it")).stdout, /"memory":"blue"/);
+      assert.match((await ask("recall it")).stdout, /"memory":"blue, \[redacted\]"/);
+      const memories = join(folder.dir, "data/toolmux/agent-memory");
+      for (const name of readdirSync(memories))
+        assert.doesNotMatch(readFileSync(join(memories, name), "utf8"), /st0red-secret/);
       assert.equal((await ask("/greet Ann")).stdout, "Greet Ann from Rome\n");
       const chat = await runCommand(folder, ["chat", file, "--config", folder.config], {
         input: "/greet Bob\n",

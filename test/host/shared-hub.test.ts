@@ -355,7 +355,8 @@ describe("the first line of an attached client", () => {
         assert.deepEqual(origins[0]?.env, { TOKEN: "t" });
         late.write('{"env":{"TOKEN":1}}\n');
         await late.until("the end", () => late.hasEnded);
-        assert.equal(codeOf(JSON.parse(late.lines[0] ?? "") as object as never), "invalidRequest");
+        // The client would take a line for a message.
+        assert.deepEqual(late.lines, []);
 
         shared.setManifest(manifestFor({}, {}));
         const other = connect(shared);

@@ -48,6 +48,14 @@ describe("the telemetry of a hub", () => {
     await telemetry.close();
   });
 
+  it("takes a password with a percent sign that begins no escape", async () => {
+    const env = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://user:50%zz%40@127.0.0.1:1" };
+    const { telemetry, hub, secrets } = await open(manifestWith(), env);
+    assert.ok(hub.tracer);
+    assert.ok(secrets.includes("50%zz@"), secrets.join(" "));
+    await telemetry.close();
+  });
+
   it("warns of what cannot be filled in, and sends nothing, also not what the environment says", async () => {
     const input = { endpoint: NOWHERE, headers: { Authorization: "${env:MISSING}" } };
     const env = { OTEL_EXPORTER_OTLP_ENDPOINT: NOWHERE };

@@ -175,6 +175,22 @@ describe("the spans of a call", () => {
 });
 
 describe("the waits of a call", () => {
+  it("begin when it arrives, also if its tool is not listed yet", async () => {
+    const a = new ScriptedServer("x");
+    const opening = Promise.withResolvers<void>();
+    a.onOpen = () => opening.promise;
+    const { hub, client, clock } = setUpHubWithClock({ a });
+    const tracer = traceHub(hub);
+    await initialize(client);
+    await clock.advanceAsync(1);
+    const answer = callTool(client, "a__x");
+    await clock.advanceAsync(200);
+    opening.resolve();
+    await answer;
+    const { attributes } = tracer.find("server", "tools/call a__x");
+    assert.equal(attributes["toolmux.waited_ms.start"], 200);
+  });
+
   it("are told apart: for a place in the queue, and for a person", async () => {
     const a = new ScriptedServer("x");
     const answers: (() => void)[] = [];

@@ -222,9 +222,40 @@ describe("a post to a collector", () => {
     assert.ok(told.reason.length < 300);
   });
 
+  it("is refused by its status when the text that explains it breaks off", async () => {
+    const broken = new ReadableStream({ pull: (stream) => stream.error(new Error("too large")) });
+    const outcome = await post(() => Promise.resolve(new Response(broken, { status: 400 })));
+    assert.equal(outcome.kind, "refused");
+  });
+
   it("is taken by a status of success, whatever the answer says", async () => {
     assert.equal((await status(200, "garbage{")).kind, "taken");
     assert.equal((await status(202)).kind, "taken");
+  });
+
+  it("has the user and password of its URL, unless a header has others, and each header once", async () => {
+    const sentTo = async (url: string, headers: Record<string, string>): Promise<Headers> => {
+      let sent = new Headers();
+      const collector = new Collector({
+        url,
+        headers,
+        protocol: "http/json",
+        fetch: (_, init) => {
+          sent = new Headers(init?.headers);
+          return Promise.resolve(new Response());
+        },
+        clock: new VirtualClock(),
+        redact: (text) => text,
+      });
+      await collector.post(new Uint8Array(1), new AbortController().signal);
+      return sent;
+    };
+    const plain = await sentTo("http://me:p%40ss@127.0.0.1:1/", { "content-type": "x/y" });
+    assert.equal(plain.get("Authorization"), `Basic ${btoa("me:p@ss")}`);
+    assert.equal(plain.get("Content-Type"), "application/json");
+    const other = await sentTo("http://me:x@127.0.0.1:1/", { authorization: "Bearer b" });
+    assert.equal(other.get("Authorization"), "Bearer b");
+    assert.equal((await sentTo("http://127.0.0.1:1/", {})).get("Authorization"), null);
   });
 
   it("gives up after 10 s", async () => {

@@ -84,6 +84,12 @@ describe("the text format 0.0.4", () => {
     assert.ok(text.split("\n").includes(line), text);
   });
 
+  it("has each attribute of the resource under a valid name, and no name twice", () => {
+    const resource = { a_b: "2", "a.b": "1", "1st": "x", "": "y", ü: "z" };
+    const [line = ""] = exposition([], resource, "text").split("\n").slice(2);
+    assert.equal(line, 'target_info{key_="y",key_1st="x",a_b="1;2",_="z"} 1');
+  });
+
   it("has type and help of every metric, and nothing of OpenMetrics", () => {
     for (const line of [
       "# TYPE target_info gauge",

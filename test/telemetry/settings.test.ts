@@ -95,4 +95,19 @@ describe("the settings of telemetry", () => {
     assert.equal(problems.length, 2);
     assert.doesNotMatch(problems.join(" "), /canary/);
   });
+
+  it("leave out headers that HTTP does not allow, so that the others are sent", () => {
+    const ofEnv = readTelemetrySettings(undefined, {
+      OTEL_EXPORTER_OTLP_HEADERS: "Authorization: canary=c,x-line=a%0Acanary,x-ok=1%2C2",
+    });
+    const headers = { "x-ok": "1", "x-line": "canary\u0000", "canary ": "c" };
+    const ofManifest = readTelemetrySettings({ endpoint: ENDPOINT, headers }, {});
+    assert.deepEqual(ofEnv.headers, { "x-ok": "1,2" });
+    assert.deepEqual(ofManifest.headers, { "x-ok": "1" });
+    for (const { problems } of [ofEnv, ofManifest]) {
+      assert.equal(problems.length, 2);
+      assert.match(problems.join(" "), /the header x-line/);
+      assert.doesNotMatch(problems.join(" "), /canary/);
+    }
+  });
 });

@@ -241,6 +241,7 @@ class Chat {
         terminal.print(`  mode ${argument === "" ? "full" : argument}`);
         return;
       case "/history":
+        await this.#session.refresh(signal);
         if (this.#session.transcript.messages.length === 0)
           terminal.print("  There are no messages.");
         for (const text of this.#describeHistory("folded")) terminal.print(escapeLines(text));
@@ -251,6 +252,7 @@ class Chat {
         terminal.print("  The conversation is forgotten.");
         return;
       case "/save":
+        await this.#session.refresh(signal);
         await this.#save(argument);
         return;
       default: {

@@ -10,6 +10,7 @@ import { networkScopeOf, resolveScopes } from "./network-scope.ts";
 import type { OpenedSocket } from "./pool.ts";
 import { hostWithoutBrackets, portOf, proxyFor } from "./proxy.ts";
 import { parseResponseHead } from "./response-parser.ts";
+import { basicAuthorization } from "./url-credentials.ts";
 
 type Env = Readonly<Record<string, string | undefined>>;
 
@@ -297,21 +298,9 @@ function describeProxyRefusal({ host }: URL, proxy: URL, status: number | undefi
   return `${subject} refuses connections to ${host} (HTTP ${status}).`;
 }
 
-function proxyAuthorizationLine({ username, password }: URL): string {
-  if (username === "" && password === "") return "";
-  const text = `${decodePercent(username)}:${decodePercent(password)}`;
-  return `Proxy-Authorization: Basic ${Buffer.from(text).toString("base64")}\r\n`;
-}
-
-/** Decodes percent escapes, and keeps a percent sign that begins none. */
-function decodePercent(text: string): string {
-  return text.replace(/(?:%[0-9a-f]{2})+/gi, (escapes) => {
-    try {
-      return decodeURIComponent(escapes);
-    } catch {
-      return escapes;
-    }
-  });
+function proxyAuthorizationLine(proxy: URL): string {
+  const value = basicAuthorization(proxy);
+  return value === undefined ? "" : `Proxy-Authorization: ${value}\r\n`;
 }
 
 function connectFailure(code: HubError["code"], text: string): HubError {
