@@ -37,7 +37,7 @@ const MAX_FINDINGS = 40;
 const MAX_NAMES = 500;
 /** The length of the shortest phrase. Most texts of a schema are names of types. */
 const MIN_PHRASE = 12;
-/** Names of members are scanned from this length on; shorter ones are names. */
+/** Names of members are scanned from this length on; shorter ones are names, which may have hidden characters. */
 const LONG_KEY = 40;
 
 /**
@@ -140,12 +140,17 @@ function textsOf(entry: unknown): PlacedText[] {
       for (const [key, inner] of Object.entries(value)) {
         // Pictures are no texts.
         if (where === "" && key === "icons") continue;
-        if (!isArray && key.length >= LONG_KEY) texts.push({ where: `${where} (name)`, text: key });
+        if (!isArray && (key.length >= LONG_KEY || hasHidden(key)))
+          texts.push({ where: `${where} (name)`, text: key });
         rest.push({ value: inner, where: isArray ? `${where}[${key}]` : memberOf(where, key) });
       }
     }
   }
   return withinMaximum(texts.reverse());
+}
+
+function hasHidden(key: string): boolean {
+  return findHidden(key)?.hard === true;
 }
 
 function memberOf(where: string, key: string): string {
