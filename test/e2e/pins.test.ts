@@ -57,6 +57,7 @@ describe("a project with a pin file", () => {
   it("is exported, checked, and exported again when a change was accepted", () =>
     withServer(async (folder) => {
       assert.equal((await run(folder, "check", "--pins")).code, 2, "there is no file yet");
+      assert.equal((await run(folder, "pins", "files")).code, 3, "nothing was compared");
       assert.equal((await run(folder, "pins", "export")).code, 0);
       const file = join(folder.dir, "toolmux.pins.json");
       const before = readFileSync(file, "utf8");
@@ -82,6 +83,9 @@ describe("a project with a pin file", () => {
       assert.match(accepted.stdout, /\+ Reads\\u\{200b\} and sends\./);
       assert.equal((await run(folder, "pins", "accept", "files", "write")).code, 2);
       assert.deepEqual(pendingOf(await runJson<Pins>(folder, "pins")), ["read pinFile"]);
+      const { stdout: advice } = await run(folder, "pins");
+      assert.match(advice, /toolmux pins export/);
+      assert.doesNotMatch(advice, /pins accept/, "it is accepted already");
       assert.equal((await run(folder, "pins", "export")).code, 0);
       assert.notEqual(readFileSync(file, "utf8"), before);
       assert.equal((await run(folder, "check", "--pins")).code, 0);

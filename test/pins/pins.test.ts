@@ -5,6 +5,7 @@ import type { Hub } from "../../src/hub/hub.ts";
 import type { ServerPins } from "../../src/hub/pinned-servers.ts";
 import { linesOf } from "../../src/pins/pins.ts";
 import { BaselineStore, memoryBaselines } from "../../src/pins/store.ts";
+import { isIdleRule } from "../../src/catalog/idle-rules.ts";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
 import { sha256Hex } from "../../src/approval/remembered.ts";
 import {
@@ -569,6 +570,16 @@ describe("what is not accepted", () => {
     await change(hub, s);
     assert.deepEqual(await listToolNames(client), ["s__write"]);
     assert.match(textOf(await callTool(client, "s__cat")), /"s__cat" has changed/);
+  });
+
+  it("is not said to be missing at the server", async () => {
+    const tools = { allow: ["r*", "write"], deny: [], rename: { read: "cat" }, timeout: {} };
+    const { hub, s } = await open("block", { spec: { tools } });
+    await change(hub, s);
+    const notes = hub.catalog.notes
+      .filter(isIdleRule)
+      .map(({ remoteName, text }) => [remoteName, text]);
+    assert.deepEqual(notes, [["read", 'tools.rename "read" has no effect: the tool is hidden.']]);
   });
 
   it("leaves out neither resources nor the other tools of the server", async () => {

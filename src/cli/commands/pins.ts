@@ -111,7 +111,9 @@ function show(
   return withHubs(server, invocation, context, async (hubs) => {
     const lists = await Promise.all(hubs.map((hub) => hub.list(server)));
     const servers = mergeServers(lists.flat());
-    const isFailed = server !== undefined && servers.every((each) => !each.compared);
+    const isFailed =
+      server !== undefined &&
+      servers.every(({ compared, fault }) => !compared || fault !== undefined);
     if (invocation.options.json) {
       terminal.printJson({ servers });
       return isFailed ? 3 : 0;
@@ -163,10 +165,12 @@ function printServer(
     `${colors.bold(sanitizeLine(server))}: ${count(pending.length, "definition")} not accepted (pin = "${pin}"${effect})`,
   );
   for (const each of pending) printPending(each, terminal);
-  const how = isChosen ? "To accept" : "To see or accept";
-  terminal.printWrapped(
-    `${how}: toolmux pins accept ${sanitizeLine(server)} NAME …, or --all for all of them`,
-  );
+  if (pending.some(({ reason }) => reason !== "pinFile")) {
+    const how = isChosen ? "To accept" : "To see or accept";
+    terminal.printWrapped(
+      `${how}: toolmux pins accept ${sanitizeLine(server)} NAME …, or --all for all of them`,
+    );
+  } else terminal.printWrapped("All is accepted. To write the pin file anew: toolmux pins export");
 }
 
 const REASONS: Readonly<Record<Pending["reason"], string>> = {
