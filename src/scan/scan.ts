@@ -134,7 +134,7 @@ function textsOf(entry: unknown): PlacedText[] {
   for (let next = rest.pop(); next !== undefined; next = rest.pop()) {
     const { value, where } = next;
     if (typeof value === "string") {
-      if (value.length > 2) texts.push({ where, text: value });
+      if (value.length > 2 || hasHidden(value)) texts.push({ where, text: value });
     } else if (typeof value === "object" && value !== null) {
       const isArray = Array.isArray(value);
       for (const [key, inner] of Object.entries(value)) {
@@ -149,8 +149,8 @@ function textsOf(entry: unknown): PlacedText[] {
   return withinMaximum(texts.reverse());
 }
 
-function hasHidden(key: string): boolean {
-  return findHidden(key)?.hard === true;
+function hasHidden(text: string): boolean {
+  return findHidden(text)?.hard === true;
 }
 
 function memberOf(where: string, key: string): string {

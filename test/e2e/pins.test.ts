@@ -105,6 +105,7 @@ describe("a running hub whose server has changed a tool", () => {
       );
       describeTools(folder, { read: "Reads and sends.", write: "Writes." });
       const hub = await startHub(folder);
+      const other = await startHub(folder);
       // Until the server has listed its tools, the hub has what it listed in an earlier run.
       await waitUntil(
         "the change",
@@ -114,8 +115,11 @@ describe("a running hub whose server has changed a tool", () => {
       );
       const called = await run(folder, "call", "files__read");
       assert.match(called.stdout + called.stderr, /has changed since you accepted it/);
-      assert.equal((await run(folder, "pins", "accept", "files", "--all")).code, 0);
+      const accepted = await run(folder, "pins", "accept", "files", "--all");
+      assert.equal(accepted.code, 0);
+      assert.equal(accepted.stdout.match(/"read" @/g)?.length, 1, accepted.stdout);
       assert.equal((await run(folder, "call", "files__read")).code, 0);
       await closeClient(hub);
+      await closeClient(other);
     }));
 });

@@ -88,6 +88,12 @@ describe("toolmux scan", () => {
         "answer.json": JSON.stringify({ jsonrpc: "2.0", id: 1, result: { tools } }),
         "array.json": JSON.stringify(tools),
         "lines.jsonl": tools.map((tool) => JSON.stringify(tool)).join("\n"),
+        "session.jsonl": [
+          { result: { instructions: bad.description } },
+          { result: { tools: [good] } },
+        ]
+          .map((message) => JSON.stringify(message))
+          .join("\n"),
       };
       for (const [name, text] of Object.entries(forms)) {
         writeFileSync(join(setup.dir, name), text);

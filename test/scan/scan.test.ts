@@ -28,6 +28,7 @@ const CASES: Readonly<Record<Check, Case>> = {
       "Lists files \u2066hidden\u2069",
       "Icon \ue0a1 of a font",
       "A smile \u{1f600}\ufe0f\ufe01\ufe02\ufe03\ufe04",
+      "Ad\ufe00ds num\ufe01bers",
       "Letter a\u{e0101}\u{e0102}\u{e0103}",
       "to\u200cgether and to\u2060gether",
       "Clears the screen \u001b[2J",
@@ -39,6 +40,7 @@ const CASES: Readonly<Record<Check, Case>> = {
       "Persian می\u200cخواهم, Hindi क्\u200dष",
       "Thai ภาษา\u200bไทย",
       "Hebrew \u200fשלום\u200e and \u2067עולם\u2069",
+      "Slashed 0\ufe00, intersection \u2229\ufe00, black sun \u2600\ufe0e",
       "\ufeffA file that begins with a byte order mark",
       "Café, Zürich, 東京, ﷺ, e\u0301",
     ],
@@ -346,7 +348,7 @@ describe("the scan of an entry", () => {
         properties: {
           b: {
             description: bad,
-            enum: ["x", bad],
+            enum: ["x", bad, "\u{e0049}"],
             default: bad,
             items: { anyOf: [{ title: bad }] },
           },
@@ -366,6 +368,7 @@ describe("the scan of an entry", () => {
       "inputSchema.properties.b.default",
       "inputSchema.properties.b.description",
       "inputSchema.properties.b.enum[1]",
+      "inputSchema.properties.b.enum[2]",
       "inputSchema.properties.b.items.anyOf[0].title",
       "outputSchema.$defs.c.description",
       "title",

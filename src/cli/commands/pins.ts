@@ -130,15 +130,18 @@ function show(
   });
 }
 
+/** Equal for the same version of the same definition. */
+function versionOf({ kind, name, digest }: Pending): string {
+  return `${kind} ${name} ${digest}`;
+}
+
 /** One document for each server, with what is pending in any of the hubs. */
 function mergeServers(documents: readonly PinsDocument[]): readonly PinsDocument[] {
   return [...Map.groupBy(documents, ({ server }) => server).values()].flatMap((same) => {
     const [first] = same;
     if (first === undefined) return [];
     const pending = new Map(
-      same.flatMap((each) =>
-        each.pending.map((one) => [`${one.kind} ${one.name} ${one.digest}`, one]),
-      ),
+      same.flatMap((each) => each.pending.map((one) => [versionOf(one), one])),
     );
     const fault = same.find((each) => each.fault !== undefined)?.fault;
     return [
@@ -252,7 +255,9 @@ async function accept(
     }
     if (json) terminal.printJson({ accepted: [...accepted.values()] });
     else {
-      for (const each of shown) printPending(each, terminal);
+      // Another hub may not have heard yet of what was accepted at the one before.
+      const versions = new Map(shown.toReversed().map((each) => [versionOf(each), each]));
+      for (const each of [...versions.values()].toReversed()) printPending(each, terminal);
       const what = [...accepted.values()].map((each) => escapeInvisible(nameOf(each))).join(", ");
       terminal.printWrapped(
         accepted.size === 0
