@@ -755,6 +755,18 @@ describe("a pin file", () => {
     assert.match((await pinsOf(hub)).fault ?? "", /missing/);
   });
 
+  it("that cannot be used hinders nobody to accept what it will be written from", async () => {
+    const { client, hub, s } = await open();
+    await hub.pinned.setPinFile({ unusable: "The pin file is missing." });
+    await change(hub, s);
+    assert.deepEqual(await pendingOf(hub), [["tool", "read", "changed"]]);
+    await hub.pinned.accept("s", [{ name: "read" }]);
+    assert.deepEqual(await pendingOf(hub), []);
+    assert.deepEqual(await listToolNames(client), []);
+    await hub.pinned.setPinFile(undefined);
+    assert.deepEqual(await listToolNames(client), ["s__read", "s__write"]);
+  });
+
   it("says nothing of servers that it does not have", async () => {
     const { client, hub } = await open();
     await hub.pinned.setPinFile({ servers: new Map([["other", new Map()]]) });
