@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
@@ -92,6 +92,11 @@ describe("a project with a pin file", () => {
       assert.equal((await run(folder, "call", "files__read")).code, 0);
       assert.equal((await run(folder, "pins", "forget", "files")).code, 0);
       assert.equal((await run(folder, "pins", "forget", "files")).code, 2);
+
+      appendFileSync(folder.config, "\n[servers.wrong]\nargs = 1\n");
+      const unknown = await run(folder, "check", "--pins");
+      assert.equal(unknown.code, 3);
+      assert.match(unknown.stderr, /its table in the manifest has a problem/);
     }));
 });
 
