@@ -53,6 +53,8 @@ export interface ExposeListInput {
   readonly server: string;
   readonly list: NamedKind;
   readonly items: readonly ListedItem[];
+  /** All that the server lists; absent: `items`. */
+  readonly listed?: readonly ListedItem[] | undefined;
   readonly rules: ExposureRules;
   readonly schemaRules: SchemaVariant;
   /**
@@ -72,7 +74,7 @@ export type AddNote = (item: ListedItem, kind: ExposureNote["kind"], text: strin
  * overrides, renames, prefix.
  */
 export function exposeList(input: ExposeListInput, names: NameRules, sha256: Sha256): ExposedList {
-  const { server, list, items, rules } = input;
+  const { server, list, items, listed: all = items, rules } = input;
   const notes: ExposureNote[] = [];
   const addNote: AddNote = (item, kind, text) =>
     void notes.push({ server, list, remoteName: item.key, kind, text });
@@ -90,7 +92,7 @@ export function exposeList(input: ExposeListInput, names: NameRules, sha256: Sha
   }
 
   // A loop instead of `push(...)`, because there may be more notes than a function call may have arguments.
-  for (const note of idleRulesOf(server, list, rules, items, transformed)) notes.push(note);
+  for (const note of idleRulesOf(server, list, rules, all, transformed)) notes.push(note);
 
   const overridden = overriddenNames(rules);
   const renamed: SectionEntry[] = [];
@@ -311,6 +313,8 @@ function fullNameEdit({ bytes, meta }: ListedItem, fullName: string): Edit {
 export interface CatalogSource {
   readonly server: string;
   readonly listing: ServerListing;
+  /** All that the server lists, if `listing` leaves out what is not accepted or suspicious; else absent. */
+  readonly listed?: ServerListing;
   /** The protocol of the clients: up to 2025-11-25 (`legacy`, the default) or 2026-07-28 (`modern`). */
   readonly era?: "legacy" | "modern";
   readonly rules: Readonly<Record<NamedKind, ExposureRules>>;
@@ -488,6 +492,7 @@ function makeList(
     server,
     list: kind,
     items: listing[kind],
+    listed: source.listed?.[kind],
     rules: rules[kind],
     schemaRules: schemaRulesOf(source),
     makeEntry(item: ListedItem, name: string, fullName: string): SectionEntry {

@@ -18,6 +18,8 @@ export interface ExposureRules extends ToolOverrides {
   readonly rename: Readonly<Record<string, string>>;
   /** Approval levels, by names and globs of tools. They do not change what clients see. */
   readonly approval?: Readonly<Record<string, string>> | undefined;
+  /** Limits of calls, by names and globs of tools. They do not change what clients see. */
+  readonly limits?: Readonly<Record<string, object>> | undefined;
   /** Time limits of tools, in ms. They do not change what clients see. */
   readonly timeout?: Readonly<Record<string, number>> | undefined;
 }

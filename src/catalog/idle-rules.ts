@@ -8,6 +8,8 @@ import { type SkillRules, skillNameOf } from "./skills.ts";
 
 /** The manifest's tables whose keys are names of tools or prompts at the server. */
 const TABLES = ["describe", "meta", "annotations", "rename", "timeout"] as const;
+/** Those whose keys are names or globs. */
+const GLOB_TABLES = ["approval", "limits"] as const;
 
 /**
  * Makes an `ExposureNote` for each glob and name in a server's rules for tools or prompts that matches nothing.
@@ -22,14 +24,20 @@ export function idleRulesOf(
   shown: readonly ListedItem[],
 ): readonly ExposureNote[] {
   const { allow, deny } = rules;
-  const approval = Object.keys(rules.approval ?? {});
-  const globs = { allow, deny, approval: approval.filter(isGlob) };
+  const keysOf = (table: (typeof GLOB_TABLES)[number]): readonly string[] =>
+    Object.keys(rules[table] ?? {});
+  const globTables = GLOB_TABLES.map((table) => [table, keysOf(table).filter(isGlob)] as const);
+  const globs = { allow, deny, ...Object.fromEntries(globTables) };
   const notes = idleGlobs(server, list, globs, listed, ({ key }, glob) => matchesGlob(glob, key));
   const names = [
     ...TABLES.flatMap((table) =>
       Object.keys(rules[table] ?? {}).map((name) => [table, name] as const),
     ),
-    ...approval.filter((key) => !isGlob(key)).map((name) => ["approval", name] as const),
+    ...GLOB_TABLES.flatMap((table) =>
+      keysOf(table)
+        .filter((key) => !isGlob(key))
+        .map((name) => [table, name] as const),
+    ),
   ];
   if (names.length === 0) return notes;
   const shownNames = new Set(shown.map(({ key }) => key));

@@ -133,8 +133,9 @@ export class PinnedServers {
     return isFound;
   }
 
-  /** All definitions that a server lists, accepted or not; undefined if it is not listed. */
+  /** All definitions that a server lists, accepted or not; undefined if it is not listed, or cannot run. */
   definitionsOf(name: string): readonly Definition[] | undefined {
+    if (this.#options.pool.specs.every((spec) => spec.name !== name)) return undefined;
     const listings = this.#options.pool
       .connectionsOf(name)
       .flatMap(({ known }) => known?.listing ?? []);

@@ -26,7 +26,7 @@ const MAX_DEPTH = 4;
 const MAX_ENTRIES = 1_000_000;
 
 /**
- * Scans the definitions in a JSON file: the result of `tools/list` or `prompts/list`, the response that it is in, an
+ * Scans the definitions in a JSON file: the result of `tools/list`, `prompts/list` or `initialize`, the response that it is in, an
  * array of tools, one tool, or several of these, one a line.
  * @throws {HubError} usage if the file cannot be read, is too large, is no JSON or has no definitions
  */
@@ -87,7 +87,9 @@ function findEntries(value: unknown, depth: number, entries: FoundEntry[]): void
   }
   if (!isTable(value) || entries.length >= MAX_ENTRIES) return;
   const { name, result, tools, prompts, instructions } = value;
-  const isList = [result, tools, prompts].some((it) => typeof it === "object" && it !== null);
+  const isList =
+    [result, tools, prompts].some((it) => typeof it === "object" && it !== null) ||
+    (typeof instructions === "string" && typeof name !== "string");
   if (!isList) {
     if (typeof name === "string") entries.push({ kind: "tool", name, value });
     return;

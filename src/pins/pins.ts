@@ -91,7 +91,10 @@ export interface Review {
   /** The tools and prompts that `accepted` lacks; undefined if there are none. */
   readonly withheld: ServerListing | undefined;
   readonly pending: ReadonlyMap<string, PendingDefinition>;
-  /** Why nothing could be compared; then nothing of the server counts as accepted. Undefined: all was compared. */
+  /**
+   * Why nothing of the server counts as accepted: it could not be compared, or the pin file cannot be used. Undefined: all
+   * was compared.
+   */
   readonly fault: string | undefined;
   /** Set if the server cannot be recognized later, so that nothing was compared, and nothing is pending. */
   readonly isUncompared?: true;
@@ -163,16 +166,22 @@ export class Pins {
       fault,
     });
     const all = { accepted: listing, withheld: undefined };
+    const { pinFile } = this;
+    const file = pinFile === undefined || "unusable" in pinFile ? undefined : pinFile;
     let review: Review;
     try {
       const definitions = await this.#definitionsOf([...sources.values()], isOver);
       if (isOver()) return nothing("The connection has ended.");
-      const result = await this.#compare(server, sources, definitions, isOver);
+      const result = await this.#compare(server, file, sources, definitions, isOver);
       if ("fault" in result) return nothing(result.fault);
       const { pending } = result;
       const byKey = new Map(pending.map((each) => [keyOf(each), each]));
       const parts = byKey.size === 0 ? all : split(listing, (key) => byKey.has(key));
-      review = { listing, ...parts, pending: byKey, fault: undefined };
+      // The file is written only when all is accepted, so what is pending must be known without it, too.
+      review =
+        pinFile !== undefined && "unusable" in pinFile
+          ? { ...nothing(pinFile.unusable), pending: byKey }
+          : { listing, ...parts, pending: byKey, fault: undefined };
     } catch (thrown) {
       // Where nothing can be stored there is no baseline, and nobody has asked for more than to be warned of changes.
       review =
@@ -205,12 +214,11 @@ export class Pins {
 
   async #compare(
     { spec, origin, peer }: PinnedServer,
+    file: Exclude<PinFileContent, { readonly unusable: string }> | undefined,
     sources: ReadonlyMap<string, DefinitionSource>,
     definitions: readonly Definition[],
     isOver: () => boolean,
   ): Promise<ReviewResult | { readonly fault: string }> {
-    const { pinFile } = this;
-    if (pinFile !== undefined && "unusable" in pinFile) return { fault: pinFile.unusable };
     const key = await this.#keyOf({ spec, origin });
     const store = await this.store;
     const read = await store.digests(key);
@@ -219,7 +227,7 @@ export class Pins {
     const compare = (accepted: AcceptedDigests | undefined): ReviewResult =>
       reviewDefinitions(definitions, {
         accepted,
-        pinned: pinFile?.servers.get(spec.name),
+        pinned: file?.servers.get(spec.name),
         acceptsNew: pinLevelOf(spec) !== "block",
         hasHardFinding: (definition) => {
           const source = sources.get(keyOf(definition));

@@ -76,7 +76,9 @@ function judgeOne(
   text: string,
 ): "hard" | "soft" | undefined {
   const code = character.codePointAt(0) ?? 0;
-  if (code >= 0xfe00 && code <= 0xfe0f) return undefined;
+  // Latin letters have no forms to choose from; the last two choose between text and emoji.
+  if (code >= 0xfe00 && code <= 0xfe0f)
+    return code <= 0xfe0d && /[A-Za-z]/.test(before) ? "hard" : undefined;
   if (code >= 0xe0100 && code <= 0xe01ef) return IDEOGRAPH.test(before) ? undefined : "hard";
   if (code >= 0xe0000 && code <= 0xe0fff) return "hard";
   if ((code >= 0xe000 && code <= 0xf8ff) || code >= 0xf0000) return "hard";

@@ -3,6 +3,15 @@ import type { FoundPhrase } from "./phrases.ts";
 /** Tags that no tool has a use for as a pair. */
 const PAIR =
   /<(secret|hidden|system|system[_ -]?(?:prompt|message|note|override|instructions?)|assistant[_ -]?instructions?|hidden[_ -]?instructions?|override|admin|developer[_ -]?(?:message|instructions?)|sudo|jailbreak)>/gi;
+/** Names of tags that documents have, too: `<system><host-name>a</host-name></system>`. */
+const OF_DOCUMENTS = /^(?:secret|system|override|admin)$/i;
+const WORDS = /(?<![a-z'])[a-z']{1,40}(?:[,:]?\s[a-z']{1,40}){2}/i;
+
+/** Whether a pair of tags holds a value or other tags, and no three words of a message. */
+function isData(name: string, pair: string): boolean {
+  return OF_DOCUMENTS.test(name) && !WORDS.test(pair);
+}
+
 const IMPORTANT = /<(important|critical|mandatory|instructions?|attention|note|rules?)>/gi;
 /** What makes the inside of a tag of emphasis suspicious. */
 const DIRECTIVE =
@@ -24,7 +33,8 @@ export function* findMarkup(text: string, lower: string): Generator<FoundPhrase>
     const closings = new Map<string, number>();
     for (const match of text.matchAll(PAIR)) {
       const end = closingOf(lower, match[1] ?? "", match.index, closings);
-      if (end !== undefined) yield { check: "pseudo-tag", hard: true, start: match.index, end };
+      if (end === undefined || isData(match[1] ?? "", text.slice(match.index, end))) continue;
+      yield { check: "pseudo-tag", hard: true, start: match.index, end };
     }
     let inspected = 0;
     for (const match of text.matchAll(IMPORTANT)) {

@@ -17,7 +17,7 @@ export interface ReadableText {
 
 /**
  * A text as phrases are looked for in it: NFKC, without invisible characters, look-alikes of Latin letters replaced,
- * each run of white space one space or one line break.
+ * marks of emphasis removed, each run of white space one space or one line break.
  */
 export function readableText(text: string): ReadableText {
   let plain = text;
@@ -28,13 +28,16 @@ export function readableText(text: string): ReadableText {
       .replace(/[\u2018\u2019\u02bc\u2032]/g, "'")
       .replace(/[\u201c\u201d\u00ab\u00bb\u2033]/g, '"');
   }
-  const readable = plain.replace(/\*\*|\s\s+|[\t\r\f\v]/g, (match) =>
-    match === "**" ? "" : match.includes("\n") ? "\n" : " ",
-  );
+  const readable = plain
+    .replace(EMPHASIS, "")
+    .replace(/\s\s+|[\t\r\f\v]/g, (match) => (match.includes("\n") ? "\n" : " "));
   const lower = readable.toLowerCase();
   // In lower case, few letters have another length.
   return { readable: lower.length === readable.length ? readable : lower, lower };
 }
+
+/** Asterisks and underlines at the beginning or the end of a word, as Markdown has them; none inside of a name. */
+const EMPHASIS = /\*\*|(?<![\w*])[*_]{1,3}(?=[a-z])|(?<=[a-z])[*_]{1,3}(?![\w*])/gi;
 
 // oxlint-disable-next-line no-control-regex
 const NON_ASCII = /[^\u0000-\u007f]/;
@@ -105,6 +108,8 @@ interface Rule {
   readonly pattern: RegExp;
   /** Whether the rule holds where the sentence denies it: "never send the user's keys to a remote server". */
   readonly evenDenied: boolean;
+  /** Which of the phrases that it finds are soft. It is tested with a phrase alone, so its time is bounded. */
+  readonly soft: RegExp | undefined;
 }
 
 /**
@@ -132,7 +137,10 @@ function rule(
   hard: boolean,
   first: string,
   rest: string,
-  { evenDenied = false }: { readonly evenDenied?: boolean } = {},
+  {
+    evenDenied = false,
+    soft,
+  }: { readonly evenDenied?: boolean; readonly soft?: RegExp | undefined } = {},
 ): Rule {
   const names = first.split("|");
   return {
@@ -141,6 +149,7 @@ function rule(
     words: names,
     pattern: new RegExp(`(?:${first})${rest.replaceAll(" ", "\\s")}`, "y"),
     evenDenied,
+    soft,
   };
 }
 
@@ -158,8 +167,9 @@ const SECRET_DATA =
 const PRIVATE_DATA =
   "(?:credentials?|api[ _-]?keys?|passwords?|secrets?|tokens|private keys?|ssh[ -]keys?|environment variables|cookies|clipboard|(?:conversation|chat) (?:history|logs?|transcripts?)|system prompt)";
 /** Whose data they are. */
-const OWNED =
-  "(?:(?:all |any |every |both )?(?:of )?(?:the |this |that |their )?(?:current |local )?(?:user's|users'|victim's|host's|developer's|customer's|operator's)|(?:the |all |any )?(?:full |entire |raw |complete )?contents? of(?: the| their| all| any| your)?|every|any|all(?: of)?(?: the)?(?: user's)?)";
+const OWNER =
+  "(?:all |any |every |both )?(?:of )?(?:the |this |that |their )?(?:current |local )?(?:user's|users'|victim's|host's|developer's|customer's|operator's)";
+const OWNED = `(?:${OWNER}|(?:the |all |any )?(?:full |entire |raw |complete )?contents? of(?: the| their| all| any| your)?|every|any|all(?: of)?(?: the)?(?: user's)?)`;
 const PLACE =
   "(?:servers?|hosts?|endpoints?|machines?|services?|analytics|collectors?|address|urls?|sites?|webhooks?|domains?|part(?:y|ies)|location|inbox|account)";
 const ELSEWHERE = `(?:(?:an? |the |our |my |this |that |your |some )?(?:attacker|adversary|hacker|evil|malicious|exfiltration|command[ -]and[ -]control|c2)|(?:an? |the |our |my |this |that |some )?(?:external|remote|third[ -]party|untrusted|unknown|outside|off-?site)(?: [a-z]{1,20})? ${PLACE}\\b|our (?:own )?(?:[^\\s]{1,24} ){0,2}(?:servers?|endpoints?|collectors?|backend|host|webhook)\\b|["'\`(<]?https?:\\/\\/|["'\`(<]?[^\\s@]{1,60}@[^\\s@]{1,60}\\.[^\\s]{2,20})`;
@@ -178,6 +188,9 @@ function makeRules(): readonly Rule[] {
       true,
       "ignore|ignoring|disregard|disregarding|forget|forgetting|discard|overlook|override|overrule|neglect",
       ` (?:${QUALIFIER} ){0,4}${BEFORE} (?:[a-z'-]{1,20} ){0,2}${ORDERS}\\b`,
+      {
+        soft: /^(?:forget\w* .*(?:commands?|orders)|(?:discard|override|overrule) .*(?:commands?|orders|constraints|rules|restrictions|prompts?))$/s,
+      },
     ),
     rule(
       "override",
@@ -208,6 +221,10 @@ function makeRules(): readonly Rule[] {
       true,
       "ignore|disregard|forget|abandon|violate|bypass|circumvent|override|suspend|disable|evade",
       ` (?:(?:all|any|each|every)(?: of)? )?your (?:[a-z'-]{1,20} ){0,3}(?:instructions?|guidelines?|rules|training|safety|guardrails?|constraints?|restrictions?|programming|polic(?:y|ies)|directives?|alignment|safeguards?|prompts?|limitations)\\b`,
+      // What a person may have in an account: "disable your rules".
+      {
+        soft: /^(?:disable|suspend)\s(?:(?:all|any|each|every)\s(?:of\s)?)?your\s(?:rules|constraints?|restrictions?|polic(?:y|ies)|prompts?|limitations)$/,
+      },
     ),
     rule(
       "override",
@@ -269,7 +286,7 @@ function makeRules(): readonly Rule[] {
       "override",
       true,
       "previous|prior|earlier|above|original",
-      ` (?:system )?(?:instructions|directives|guidelines|prompts) (?:are|is|were|have been) (?:now |hereby )?(?:void|invalid|cancell?ed|obsolete|revoked|superseded|overridden|replaced|null)\\b`,
+      ` (?:system )?(?:instructions|directives|guidelines|prompts) (?:(?:are|is|were|have been) (?:now |hereby )?(?:void|invalid|cancell?ed|revoked|null)|(?:are|is|have been) (?:now |hereby )(?:obsolete|superseded|overridden|replaced))\\b`,
     ),
     // The same in other languages that are written in Latin letters.
     rule(
@@ -303,7 +320,7 @@ function makeRules(): readonly Rule[] {
       "reveal",
       true,
       "repeat|print|output|return|copy|reveal|echo|recite",
-      ` (?:back )?(?:everything|all(?: of)?(?: the)? text|the text|the words|all words) above(?: this)?\\b`,
+      ` (?:back )?(?:everything|all(?: of)?(?: the)? text|the text|the words|all words) above(?: this(?: (?:line|point|message|sentence|paragraph|text|tool))?)?(?: (?:verbatim|word|exactly|starting|beginning|and|in|as|to)\\b|(?! [a-z0-9]))(?<=[a-z])(?![a-z])`,
     ),
 
     // concealment
@@ -325,7 +342,7 @@ function makeRules(): readonly Rule[] {
       "concealment",
       true,
       "not|don't|never|dont|mustn't|avoid",
-      ` (?:ever |to )?(?:mention|tell|telling|inform|informing|notify|notifying|alert|alerting|warn|warning) ${USER} (?:about|of|that|what) (?:any of |anything about |you )?(?:this|these|those|the (?:copy|transfer|upload|exfiltration|extra|additional|hidden)|are doing|have done|did|you (?:read|sent|did|accessed|copied|called|used|ran|invoked))\\b`,
+      ` (?:ever |to )?(?:mention|tell|telling|inform|informing|notify|notifying|alert|alerting|warn|warning) ${USER} (?:about|of|that|what) (?:any of |anything about |you )?(?:(?:this|these|those)(?!(?: [a-z'-]{1,20}){0,2} (?:ids?|identifiers?|fields?|values?|names?|columns?|codes?|keys?|types?|numbers?)\\b)|the (?:copy|transfer|upload|exfiltration|extra|additional|hidden)|are doing|have done|did|you (?:read|sent|did|accessed|copied|called|used|ran|invoked))\\b`,
       { evenDenied: true },
     ),
     rule(
@@ -358,19 +375,24 @@ function makeRules(): readonly Rule[] {
       "concealment",
       true,
       "secretly|covertly|surreptitiously|stealthily|silently|quietly|invisibly",
-      ` (?:[a-z'-]{1,20} ){0,2}(?:append|forward|upload|exfiltrate|transmit|send|bcc|embed|collect|harvest|email|leak|copy|include|record|read|add|attach|post) (?:an? copy of )?(?:${OWNED}|the (?:conversation|chat|clipboard|contents)|(?:conversation|chat|clipboard|keystrokes|credentials|passwords|secrets|api keys))\\b`,
+      ` (?:[a-z'-]{1,20} ){0,2}(?:append|forward|upload|exfiltrate|transmit|send|bcc|embed|collect|harvest|email|leak|copy|include|record|read|add|attach|post) (?:an? copy of )?(?:${OWNER}|(?:every|any|all|contents)(?: of)?(?: the| their| your)? (?:[a-z'-]{1,20} ){0,2}(?:messages?|conversations?|chats?|e-?mails?|prompts?|keystrokes|credentials?|passwords?|secrets?|keys?|tokens?|history)|the (?:conversation|chat|clipboard)|(?:conversation|chat|clipboard|keystrokes|credentials|passwords|secrets|api keys))\\b`,
     ),
     rule(
       "concealment",
       true,
       "conceal|hide|keep",
       ` (?:this|these|that|the|all|any)(?: [a-z'-]{1,20}){0,2} (?:steps?|instructions?|actions?|directives?|behaviou?r|operations?|transfer|fact|exfiltration)(?: hidden| secret| concealed)? from (?:${USER}|anyone|them)\\b`,
+      {
+        soft: /(?:actions?|operations?|steps?) from (?:[a-z]+ )*(?:users|humans|operators|customers?)$/,
+      },
     ),
     rule(
       "concealment",
       true,
       "keep",
       ` (?:this|it|that|these)(?: [a-z'-]{1,20}){0,2} (?:secret|hidden|concealed) from (?:${USER}|anyone|them)\\b`,
+      // What a shop or an app shows to people: "keep this product hidden from customers".
+      { soft: /(?:users|humans|operators|customers?)$/ },
     ),
     rule(
       "concealment",
@@ -431,7 +453,7 @@ function makeRules(): readonly Rule[] {
       "exfiltrate",
       true,
       "all|every|any|each",
-      ` (?:[a-z]{1,20} ){0,2}(?:emails?|messages?|payments?|transfers?|transactions?|funds) (?:must|should|shall|have to|has to|need to|will) (?:always |instead |now )?be (?:sent|forwarded|redirected|routed|rerouted|copied|bcc'?d|paid|made) (?:[a-z]{1,20} ){0,3}to ["'\`(<]?(?:[^\\s@]{1,60}@|https?:|the attacker|\\+?\\d)`,
+      ` (?:[a-z]{1,20} ){0,2}(?:emails?|messages?|payments?|transfers?|transactions?|funds) (?:(?:must|should|shall|have to|has to|need to) (?:always |instead |now )?|will (?:always |instead |now ))be (?:sent|forwarded|redirected|routed|rerouted|copied|bcc'?d|paid|made) (?:[a-z]{1,20} ){0,3}to ["'\`(<]?(?:[^\\s@]{1,60}@|https?:|the attacker|\\+?\\d)`,
     ),
     rule(
       "exfiltrate",
@@ -496,7 +518,7 @@ function makeRules(): readonly Rule[] {
       "shadowing",
       true,
       "modifies|modify|changes|change|alters|alter|overrides|override|hijacks|hijack",
-      ` (?:the )?behaviou?rs? of (?:the )?["'\`]?[a-z0-9]{1,24}[_-][a-z0-9_-]{1,40}["'\`]?(?: tool| function)?\\b`,
+      ` (?:the )?behaviou?rs? of (?:the )?["'\`]?[a-z0-9]{1,24}[_-][a-z0-9_-]{1,40}["'\`]? (?:tool|mcp server)\\b`,
     ),
     rule(
       "shadowing",
@@ -590,7 +612,7 @@ export function findPhrases(lower: string): FoundPhrase[] {
   for (const match of lower.matchAll(/[a-z]+/g)) {
     const rules = byWord.get(match[0]);
     if (rules === undefined || /[\w]/.test(lower.charAt(match.index - 1))) continue;
-    for (const { check, hard, pattern, evenDenied } of rules) {
+    for (const { check, hard, pattern, evenDenied, soft } of rules) {
       pattern.lastIndex = match.index;
       if (!pattern.test(lower)) continue;
       const [start, end] = [match.index, pattern.lastIndex];
@@ -598,7 +620,7 @@ export function findPhrases(lower: string): FoundPhrase[] {
       // What follows in the sentence of a phrase that is spoken of is spoken of, too.
       const isSpokenOf = start < softUntil || isQuoted(lower, start, end) || isObject(lower, start);
       if (isSpokenOf) softUntil = endOfSentence(lower, end);
-      const isHard = hard && !isSpokenOf;
+      const isHard = hard && !isSpokenOf && soft?.test(lower.slice(start, end)) !== true;
       const key = `${check} ${isHard}`;
       if (known.has(key)) continue;
       known.add(key);
@@ -610,9 +632,13 @@ export function findPhrases(lower: string): FoundPhrase[] {
 
 const DENIAL =
   /(?:\b(?:not|never|cannot|won't|doesn't|don't|can't|shouldn't|mustn't|isn't|without|nor|avoid|prevents?|refuses? to|forbidden to|no need to)(?:\s[a-z'-]{1,16}){0,3}\s)$/;
+/** A denial of a denial is an order: "never fail to …". */
+const DENIED_TWICE =
+  /\b(?:not|never|cannot|won't|doesn't|don't|can't|shouldn't|mustn't|without|nor)\s(?:[a-z'-]{1,16}\s){0,2}(?:forget|fail|hesitate|neglect|omit|refuse|refrain)\s(?:to|from)\s$/;
 
 function isDenied(lower: string, start: number): boolean {
-  return DENIAL.test(sentenceBefore(lower, start, 60));
+  const before = sentenceBefore(lower, start, 60);
+  return DENIAL.test(before) && !DENIED_TWICE.test(before);
 }
 
 /** Whether a phrase stands in quotation marks. */

@@ -37,7 +37,7 @@ const MAX_FINDINGS = 40;
 const MAX_NAMES = 500;
 /** The length of the shortest phrase. Most texts of a schema are names of types. */
 const MIN_PHRASE = 12;
-/** Names of members are scanned from this length on; shorter ones are names. */
+/** Names of members are scanned from this length on; shorter ones are names, which may have hidden characters. */
 const LONG_KEY = 40;
 
 /**
@@ -134,18 +134,23 @@ function textsOf(entry: unknown): PlacedText[] {
   for (let next = rest.pop(); next !== undefined; next = rest.pop()) {
     const { value, where } = next;
     if (typeof value === "string") {
-      if (value.length > 2) texts.push({ where, text: value });
+      if (value.length > 2 || hasHidden(value)) texts.push({ where, text: value });
     } else if (typeof value === "object" && value !== null) {
       const isArray = Array.isArray(value);
       for (const [key, inner] of Object.entries(value)) {
         // Pictures are no texts.
         if (where === "" && key === "icons") continue;
-        if (!isArray && key.length >= LONG_KEY) texts.push({ where: `${where} (name)`, text: key });
+        if (!isArray && (key.length >= LONG_KEY || hasHidden(key)))
+          texts.push({ where: `${where} (name)`, text: key });
         rest.push({ value: inner, where: isArray ? `${where}[${key}]` : memberOf(where, key) });
       }
     }
   }
   return withinMaximum(texts.reverse());
+}
+
+function hasHidden(text: string): boolean {
+  return findHidden(text)?.hard === true;
 }
 
 function memberOf(where: string, key: string): string {

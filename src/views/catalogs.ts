@@ -219,12 +219,12 @@ export class CatalogCache {
   #build(profile: ClientProfile): BuiltCatalog {
     const { subset, era } = profile;
     const connections = this.#options.pool.connections(profile);
-    const listed = connections.flatMap(({ spec, listing }) => {
+    const listed = connections.flatMap(({ spec, listing, known }) => {
       if (listing === undefined) return [];
-      return [{ spec, offer: this.#options.shownListing(spec, listing) }];
+      return [{ spec, offer: this.#options.shownListing(spec, listing), all: known?.listing }];
     });
-    const sources = listed.map(({ spec, offer: listing }) =>
-      this.#sourceOf(spec, listing, subset, era),
+    const sources = listed.map(({ spec, offer: listing, all }) =>
+      this.#sourceOf(spec, listing, all, subset, era),
     );
     const isComplete = listed.length === connections.length;
     const catalog = buildCatalog(sources, this.names, this.#options.digest, isComplete);
@@ -264,6 +264,7 @@ export class CatalogCache {
   #sourceOf(
     spec: RunnableServer,
     listing: ServerListing,
+    all: ServerListing | undefined,
     subset: ServerSubset,
     era: Era,
   ): CatalogSource {
@@ -274,6 +275,7 @@ export class CatalogCache {
     };
     const make = (): CatalogSource => ({
       ...makeSource(spec, listing, prefix, era),
+      ...(all !== undefined && all !== listing && { listed: all }),
       ...(prefix !== spec.prefix && { wholeNameOf }),
     });
     const rewrite = this.#options.listingRewriter();

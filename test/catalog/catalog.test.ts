@@ -314,9 +314,12 @@ describe("what the manifest sets of a server's tools", () => {
       annotations: { d: { title: "D" } },
       allow: ["x*", "e?", "*"],
       deny: ["f*", "hidden"],
+      approval: { g: "always", "k*": "always", "x*": "always" },
+      limits: { i: {}, "j*": {}, x: {}, "*": {} },
     };
-    const overrides = ["d", "a", "c"].map((name) => `idleOverride ${name}`);
-    assert.deepEqual(idle(rules), ["idleFilter e?", "idleFilter f*", ...overrides]);
+    const globs = ["e?", "f*", "k*", "j*"].map((glob) => `idleFilter ${glob}`);
+    const overrides = ["d", "a", "c", "g", "i"].map((name) => `idleOverride ${name}`);
+    assert.deepEqual(idle(rules), [...globs, ...overrides]);
   });
 
   it("is remarked on where the server says another value of an annotation or in _meta, and not where it says the same", () => {

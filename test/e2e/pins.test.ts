@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
@@ -57,6 +57,7 @@ describe("a project with a pin file", () => {
   it("is exported, checked, and exported again when a change was accepted", () =>
     withServer(async (folder) => {
       assert.equal((await run(folder, "check", "--pins")).code, 2, "there is no file yet");
+      assert.equal((await run(folder, "pins", "files")).code, 3, "nothing was compared");
       assert.equal((await run(folder, "pins", "export")).code, 0);
       const file = join(folder.dir, "toolmux.pins.json");
       const before = readFileSync(file, "utf8");
@@ -82,12 +83,20 @@ describe("a project with a pin file", () => {
       assert.match(accepted.stdout, /\+ Reads\\u\{200b\} and sends\./);
       assert.equal((await run(folder, "pins", "accept", "files", "write")).code, 2);
       assert.deepEqual(pendingOf(await runJson<Pins>(folder, "pins")), ["read pinFile"]);
+      const { stdout: advice } = await run(folder, "pins");
+      assert.match(advice, /toolmux pins export/);
+      assert.doesNotMatch(advice, /pins accept/, "it is accepted already");
       assert.equal((await run(folder, "pins", "export")).code, 0);
       assert.notEqual(readFileSync(file, "utf8"), before);
       assert.equal((await run(folder, "check", "--pins")).code, 0);
       assert.equal((await run(folder, "call", "files__read")).code, 0);
       assert.equal((await run(folder, "pins", "forget", "files")).code, 0);
       assert.equal((await run(folder, "pins", "forget", "files")).code, 2);
+
+      appendFileSync(folder.config, "\n[servers.wrong]\nargs = 1\n");
+      const unknown = await run(folder, "check", "--pins");
+      assert.equal(unknown.code, 3);
+      assert.match(unknown.stderr, /its table in the manifest has a problem/);
     }));
 });
 
@@ -101,6 +110,7 @@ describe("a running hub whose server has changed a tool", () => {
       );
       describeTools(folder, { read: "Reads and sends.", write: "Writes." });
       const hub = await startHub(folder);
+      const other = await startHub(folder);
       // Until the server has listed its tools, the hub has what it listed in an earlier run.
       await waitUntil(
         "the change",
@@ -110,8 +120,11 @@ describe("a running hub whose server has changed a tool", () => {
       );
       const called = await run(folder, "call", "files__read");
       assert.match(called.stdout + called.stderr, /has changed since you accepted it/);
-      assert.equal((await run(folder, "pins", "accept", "files", "--all")).code, 0);
+      const accepted = await run(folder, "pins", "accept", "files", "--all");
+      assert.equal(accepted.code, 0);
+      assert.equal(accepted.stdout.match(/"read" @/g)?.length, 1, accepted.stdout);
       assert.equal((await run(folder, "call", "files__read")).code, 0);
       await closeClient(hub);
+      await closeClient(other);
     }));
 });

@@ -72,6 +72,9 @@ describe("toolmux scan", () => {
       writeFileSync(join(cursor, "mcp.json"), JSON.stringify({ mcpServers: { same: entry } }));
       assert.match(await run(setup, ["import", "cursor", "--yes"], 2), /same: tool "x"/);
       await run(setup, ["import", "cursor", "--yes", "--force"]);
+      writeFileSync(join(dir, "wrong.toml"), "[servers.wrong]\nargs = 1\n");
+      await run(setup, ["scan", "wrong", "--config", join(dir, "wrong.toml")], 3);
+
       const project = join(dir, "project.json");
       writeFileSync(project, JSON.stringify({ servers: { same: entry } }));
       assert.match(await run(setup, ["trust", project], 2), /same: tool "x"/);
@@ -88,6 +91,12 @@ describe("toolmux scan", () => {
         "answer.json": JSON.stringify({ jsonrpc: "2.0", id: 1, result: { tools } }),
         "array.json": JSON.stringify(tools),
         "lines.jsonl": tools.map((tool) => JSON.stringify(tool)).join("\n"),
+        "session.jsonl": [
+          { result: { instructions: bad.description } },
+          { result: { tools: [good] } },
+        ]
+          .map((message) => JSON.stringify(message))
+          .join("\n"),
       };
       for (const [name, text] of Object.entries(forms)) {
         writeFileSync(join(setup.dir, name), text);

@@ -5,6 +5,7 @@ import type { Hub } from "../../src/hub/hub.ts";
 import type { ServerPins } from "../../src/hub/pinned-servers.ts";
 import { linesOf } from "../../src/pins/pins.ts";
 import { BaselineStore, memoryBaselines } from "../../src/pins/store.ts";
+import { isIdleRule } from "../../src/catalog/idle-rules.ts";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
 import { sha256Hex } from "../../src/approval/remembered.ts";
 import {
@@ -571,6 +572,16 @@ describe("what is not accepted", () => {
     assert.match(textOf(await callTool(client, "s__cat")), /"s__cat" has changed/);
   });
 
+  it("is not said to be missing at the server", async () => {
+    const tools = { allow: ["r*", "write"], deny: [], rename: { read: "cat" }, timeout: {} };
+    const { hub, s } = await open("block", { spec: { tools } });
+    await change(hub, s);
+    const notes = hub.catalog.notes
+      .filter(isIdleRule)
+      .map(({ remoteName, text }) => [remoteName, text]);
+    assert.deepEqual(notes, [["read", 'tools.rename "read" has no effect: the tool is hidden.']]);
+  });
+
   it("leaves out neither resources nor the other tools of the server", async () => {
     const s = makeServer();
     s.listings = { ...s.listings, resources: [{ uri: "r://a", name: "a" }] };
@@ -742,6 +753,18 @@ describe("a pin file", () => {
     await hub.pinned.setPinFile({ unusable: "The pin file is missing." });
     assert.deepEqual(await listToolNames(client), []);
     assert.match((await pinsOf(hub)).fault ?? "", /missing/);
+  });
+
+  it("that cannot be used hinders nobody to accept what it will be written from", async () => {
+    const { client, hub, s } = await open();
+    await hub.pinned.setPinFile({ unusable: "The pin file is missing." });
+    await change(hub, s);
+    assert.deepEqual(await pendingOf(hub), [["tool", "read", "changed"]]);
+    await hub.pinned.accept("s", [{ name: "read" }]);
+    assert.deepEqual(await pendingOf(hub), []);
+    assert.deepEqual(await listToolNames(client), []);
+    await hub.pinned.setPinFile(undefined);
+    assert.deepEqual(await listToolNames(client), ["s__read", "s__write"]);
   });
 
   it("says nothing of servers that it does not have", async () => {

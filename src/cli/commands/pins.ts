@@ -111,7 +111,9 @@ function show(
   return withHubs(server, invocation, context, async (hubs) => {
     const lists = await Promise.all(hubs.map((hub) => hub.list(server)));
     const servers = mergeServers(lists.flat());
-    const isFailed = server !== undefined && servers.every((each) => !each.compared);
+    const isFailed =
+      server !== undefined &&
+      servers.every(({ compared, fault }) => !compared || fault !== undefined);
     if (invocation.options.json) {
       terminal.printJson({ servers });
       return isFailed ? 3 : 0;
@@ -128,15 +130,18 @@ function show(
   });
 }
 
+/** Equal for the same version of the same definition. */
+function versionOf({ kind, name, digest }: Pending): string {
+  return `${kind} ${name} ${digest}`;
+}
+
 /** One document for each server, with what is pending in any of the hubs. */
 function mergeServers(documents: readonly PinsDocument[]): readonly PinsDocument[] {
   return [...Map.groupBy(documents, ({ server }) => server).values()].flatMap((same) => {
     const [first] = same;
     if (first === undefined) return [];
     const pending = new Map(
-      same.flatMap((each) =>
-        each.pending.map((one) => [`${one.kind} ${one.name} ${one.digest}`, one]),
-      ),
+      same.flatMap((each) => each.pending.map((one) => [versionOf(one), one])),
     );
     const fault = same.find((each) => each.fault !== undefined)?.fault;
     return [
@@ -163,10 +168,12 @@ function printServer(
     `${colors.bold(sanitizeLine(server))}: ${count(pending.length, "definition")} not accepted (pin = "${pin}"${effect})`,
   );
   for (const each of pending) printPending(each, terminal);
-  const how = isChosen ? "To accept" : "To see or accept";
-  terminal.printWrapped(
-    `${how}: toolmux pins accept ${sanitizeLine(server)} NAME …, or --all for all of them`,
-  );
+  if (pending.some(({ reason }) => reason !== "pinFile")) {
+    const how = isChosen ? "To accept" : "To see or accept";
+    terminal.printWrapped(
+      `${how}: toolmux pins accept ${sanitizeLine(server)} NAME …, or --all for all of them`,
+    );
+  } else terminal.printWrapped("All is accepted. To write the pin file anew: toolmux pins export");
 }
 
 const REASONS: Readonly<Record<Pending["reason"], string>> = {
@@ -248,7 +255,9 @@ async function accept(
     }
     if (json) terminal.printJson({ accepted: [...accepted.values()] });
     else {
-      for (const each of shown) printPending(each, terminal);
+      // Another hub may not have heard yet of what was accepted at the one before.
+      const versions = new Map(shown.toReversed().map((each) => [versionOf(each), each]));
+      for (const each of [...versions.values()].toReversed()) printPending(each, terminal);
       const what = [...accepted.values()].map((each) => escapeInvisible(nameOf(each))).join(", ");
       terminal.printWrapped(
         accepted.size === 0

@@ -1,5 +1,6 @@
 import { abortable, systemClock } from "../../base/clock.ts";
 import { count } from "../../base/format.ts";
+import { HubError } from "../../base/errors.ts";
 import type { HubReader } from "../../control/hub-reader.ts";
 import { runningHubReader } from "../../control/running-hub-reader.ts";
 import type { ServerFindingsDocument } from "../../control/schemas.ts";
@@ -107,6 +108,12 @@ async function scanServers(
   const { terminal } = context;
   const servers = await reader.findings(server);
   const findings = servers.flatMap((each) => each.findings);
+  // A server whose table has a problem is in no hub.
+  if (server !== undefined && servers.length === 0) {
+    const name = sanitizeLine(server);
+    const text = `Server "${name}" was not scanned: it cannot be started. What to do: toolmux status ${name}`;
+    throw new HubError("serverStopped", text, { server });
+  }
   if (options.json) terminal.printJson({ servers });
   else {
     for (const each of servers) printFindings(each.server, each.findings, context);

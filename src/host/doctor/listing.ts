@@ -340,7 +340,7 @@ const ADVICE: Readonly<Partial<Record<FindingCode, string>>> = {
   TM901: "Set a shorter prefix for the server, or rename the tools (tools.rename).",
   TM902: "Set a prefix for one of the servers, or rename one of the tools (tools.rename).",
   TM906:
-    "Correct the names under tools.describe, tools.meta and tools.annotations, or remove them.",
+    "Correct the name in the manifest, or remove it. It is the server's own name of the tool or prompt.",
   TM908:
     "Correct the pattern in the manifest, or remove it. Patterns match the server's own names.",
   TM907: "Clients see the values from the manifest; remove them there if the server is right.",
