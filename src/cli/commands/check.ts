@@ -101,7 +101,12 @@ async function checkPinFile(
   if (invocation.options.json) terminal.printJson(found);
   else {
     for (const { server, kind, name = "", reason } of found.differences) {
-      const what = kind === undefined ? "the server" : nameOf({ kind, name });
+      const what =
+        kind === undefined
+          ? "the server"
+          : kind === "instructions"
+            ? "the text of its instructions"
+            : nameOf({ kind, name });
       terminal.printWrapped(
         `${sanitizeLine(server)}: ${sanitizeLine(what)} ${DIFFERENCES[reason]}`,
       );
