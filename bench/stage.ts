@@ -195,7 +195,7 @@ export class Stage {
 }
 
 /** Builds the echo server, from C if there is a compiler: it must not be slower than the measured programs. */
-async function buildEcho(folder: string): Promise<Pick<Programs, "echo" | "language">> {
+export async function buildEcho(folder: string): Promise<Pick<Programs, "echo" | "language">> {
   const echo = join(folder, "echo");
   const { status } = spawnSync("cc", ["-O2", "-o", echo, join(PEERS, "echo.c")]);
   if (status === 0) return { echo, language: "C" };
