@@ -4,7 +4,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
-import { runJson } from "../harness/command.ts";
+import { run, runJson } from "../harness/command.ts";
 import {
   EXIT_LIMIT,
   executable,
@@ -26,6 +26,14 @@ const CALLS = 30;
 const TOLD_LIMIT = 20_000;
 /** Times within which all open calls are told, in ms: 1,500 and 4,500, with room for a busy machine. */
 const TOLD = { kill: 6_000, freeze: 12_000 } as const;
+
+interface StatusJson {
+  readonly servers: readonly {
+    readonly name: string;
+    readonly transport: string;
+    readonly endpoint: string;
+  }[];
+}
 
 interface FleetFolder extends TestFolder {
   readonly nats: NatsServer;
@@ -214,7 +222,7 @@ describe("a fleet over a NATS server", () => {
     assert.ok(report.lost > 0, "machines were killed while calls were open");
   });
 
-  it("carries a result of 60 MB, progress, a cancellation and a question over NATS with its defaults", async () => {
+  it("carries a result of 60 MB, progress, a cancellation and a question over NATS with its defaults, and status says from where", async () => {
     const folder = fleet();
     const hub = folder.exporter("h4");
     const client = await folder.importer("h4");
@@ -244,6 +252,17 @@ describe("a fleet over a NATS server", () => {
     await folder.waitForEvent("h4", ({ event, tool }) => event === "call" && tool === "hang");
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: id } });
     await folder.waitForEvent("h4", ({ event }) => event === "cancelled");
+    const config = join(folder.dir, "client.toml");
+    const place = /"job" of the fleet, on h4 \(mcp\.v1\.req\.default\._\.job\.>\)/;
+    const running = { ...folder, config };
+    const [text, document] = [
+      await run(running, "status"),
+      await runJson<StatusJson>(running, "status"),
+    ];
+    assert.match(text.stdout.replaceAll(/\s+/g, " "), place);
+    const [server] = document.servers;
+    assert.deepEqual([server?.name, server?.transport], ["job", "fleet"]);
+    assert.match(server?.endpoint ?? "", place);
     client.end();
     hub.signal("SIGTERM");
     await hub.waitForExit(EXIT_LIMIT);
@@ -294,6 +313,11 @@ describe("a fleet over a NATS server", () => {
     await waitUntil("the export", async () =>
       (await exported().catch(() => [])).length > 0 ? true : undefined,
     );
+    const fresh = await runJson<StatusJson>(
+      { dir, env: own, config: join(dir, "h2.toml") },
+      "status",
+    );
+    assert.match(fresh.servers[0]?.endpoint ?? "", /"memory" of the fleet, on h1 \(mcp\.v1\./);
     const call = start(second);
     assert.deepEqual(await call.waitForExit(30_000), { code: 0, signal: null });
     const shown = call.lines.map(({ text }) => text).join("");

@@ -138,7 +138,7 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     while (!this.isPaused) {
       const next = this.#held.shift();
       if (next === undefined) return;
-      next[0].receive(next[1]);
+      next[0].release(next[1]);
     }
   }
 
