@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import process from "node:process";
 import { startNats } from "../test/harness/nats.ts";
 import type { Entrant } from "./contest.ts";
 import type { EchoOptions, Stage } from "./stage.ts";
@@ -28,6 +29,12 @@ export async function withFleet<Value>(
 ): Promise<Value> {
   const nats = await startNats(stage.makeFolder(`nats${++fleets}`));
   const running: ChildProcess[] = [];
+  // A signal ends the benchmark without a word to those who wait.
+  const kill = (): void => {
+    for (const child of running) child.kill("SIGKILL");
+    void nats.stop();
+  };
+  process.once("exit", kill);
   try {
     const names = Array.from({ length: servers }, (_, at) => `s${String(at).padStart(3, "0")}`);
     const { file: command, args } = stage.server(options);
@@ -59,6 +66,7 @@ export async function withFleet<Value>(
       overHttp: { ...stage.serving(far), tools: toolsOf("far__") },
     });
   } finally {
+    process.off("exit", kill);
     await Promise.all(running.map(stop));
     await nats.stop();
   }

@@ -558,7 +558,7 @@ async function measureFleetCalls(
  * Number of servers on each machine, the time that they work at a call in ms, calls in flight, and the length of a turn in
  * ms: at its end some servers have nothing to do any more.
  */
-const NODES = { servers: 10, work: 20, flight: 256, duration: 3000 } as const;
+const NODES = { servers: 10, work: 20, flight: 256, duration: 1200 } as const;
 
 /** Calls to a fleet of one machine, and to one of three, in turns. The servers take their calls one after the other. */
 async function measureNodes(stage: Stage, { pace, skip }: Plan): Promise<Table> {
