@@ -13,7 +13,7 @@ import type { Entrant, Pace, Turn } from "./contest.ts";
 import { withFleet } from "./fleet-hubs.ts";
 import { FLOODS } from "./flood-neighbours.ts";
 import type { Command } from "./peer.ts";
-import { difference, middle, race, ratio, ratios, tableOf, valuesOf } from "./race.ts";
+import { difference, middle, race, ratio, tableOf, valuesOf } from "./race.ts";
 import { formatNumber, type Table } from "./report.ts";
 import { runJob } from "./runner.ts";
 import { type Hub, RELAYS, SHAPES, type Shape, type Stage } from "./stage.ts";
@@ -558,7 +558,7 @@ async function measureFleetCalls(
  * Number of servers on each machine, the time that they work at a call in ms, calls in flight, and the length of a turn in
  * ms: at its end some servers have nothing to do any more.
  */
-const NODES = { servers: 10, work: 20, flight: 256, duration: 1200 } as const;
+const NODES = { servers: 10, work: 20, flight: 256, duration: 3000 } as const;
 
 /** Calls to a fleet of one machine, and to one of three, in turns. The servers take their calls one after the other. */
 async function measureNodes(stage: Stage, { pace, skip }: Plan): Promise<Table> {
@@ -571,7 +571,7 @@ async function measureNodes(stage: Stage, { pace, skip }: Plan): Promise<Table> 
   return withFleet(stage, 1, servers, { work }, ({ importer: one }) =>
     withFleet(stage, 3, servers, { work }, async ({ importer: three }) => {
       const run = await race({ one, three }, { flight }, turns);
-      const rate = spreadOf(ratios(run, "rate", "three", "one"));
+      const rate = spreadOf(ratiosOf(valuesOf(run, "rate", "three"), valuesOf(run, "rate", "one")));
       const table = tableOf(run, []);
       const toOne = { "rate:one": rate.median, "95 % from": rate.low, to: rate.high };
       return { one: table["one"] ?? {}, three: { ...table["three"], ...toOne } };

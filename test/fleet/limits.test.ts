@@ -125,7 +125,7 @@ async function slowReader() {
   far.subscribe("mcp.v1.req.>", ({ reply }) => request.resolve(reply));
   let fault: HubError | undefined;
   const body = Buffer.from('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}');
-  transport.send([body] as unknown as Parameters<NatsTransport["send"]>[0], {
+  transport.send([body], {
     method: "tools/call",
     name: "t",
     id: 1,
@@ -210,7 +210,13 @@ describe("a hub that exports something", () => {
       ];
       const manifest = {
         ...manifestOf({ job: {} }),
-        fleet: { clients: users.map(({ mode: _, servers: __, ...limits }) => limits) },
+        fleet: {
+          clients: users.map(({ user: named, approval, askCaller }) => ({
+            user: named,
+            approval,
+            askCaller,
+          })),
+        },
       } as unknown as ReturnType<typeof manifestOf>;
       keep(exportingHub(nats, "h1", { job: server }, { users, settings: { manifest } }));
       const [tenant = "", name = ""] = user.split("/");
