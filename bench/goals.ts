@@ -54,6 +54,9 @@ export const GOALS: readonly (readonly [
   ["attach to a running hub, to the start of one", "attach-start", "ms:private", "≤ 0.6 ×"],
   ["an attached process with nothing to do: own memory", "attach-memory", "own MB", "≤ 6 MB"],
   ["a shared hub: memory of an idle client", "attach-clients", "kB each", "≤ 25 kB"],
+  ["a server over NATS: p50 more than over HTTP", "fleet-calls-1", "more p50 µs", "≤ 250 µs"],
+  ["the same, 64 in flight: CPU of the hub that calls", "fleet-calls-64", "own CPU µs", "≤ 15 µs"],
+  ["three machines to one, servers of 20 ms", "fleet-nodes", "to", "≥ 2.7 ×"],
   ["small calls over HTTP: rate to the SDK relay's", "http-small-64", "rate:sdk", "≥ 3 ×"],
 ];
 

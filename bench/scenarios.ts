@@ -7,8 +7,10 @@ import process from "node:process";
 import { sleep } from "../src/base/clock.ts";
 import { findRunningHubs } from "../src/control/running-hubs.ts";
 import type { Era } from "../src/protocol/modern.ts";
+import { SKIP_WITHOUT_NATS } from "../test/harness/nats.ts";
 import { answerSize } from "./answer.ts";
 import type { Entrant, Pace, Turn } from "./contest.ts";
+import { withFleet } from "./fleet-hubs.ts";
 import { FLOODS } from "./flood-neighbours.ts";
 import type { Command } from "./peer.ts";
 import { difference, middle, race, ratio, tableOf, valuesOf } from "./race.ts";
@@ -151,6 +153,14 @@ export const SCENARIOS: readonly Scenario[] = [
     `a shared hub with ${ATTACHED_CLIENTS} attached clients that do nothing`,
     measureAttachedClients,
   ),
+  ...[1, 64].map((flight) =>
+    long(
+      `fleet-calls-${flight}`,
+      `a server of another hub over HTTP and over NATS, ${flight} in flight`,
+      (stage, plan) => measureFleetCalls(stage, plan, flight),
+    ),
+  ),
+  long("fleet-nodes", "one machine of a fleet and three, servers that work 20 ms", measureNodes),
   long("idle", "nothing to do; own memory is shared with nobody", measureIdle),
   long("control", "the control socket, and a reader of all events", measureControl),
   scenario("eras", "client, then server, of the legacy or the modern era", measureEras),
@@ -521,6 +531,52 @@ async function measureAttachedClients(stage: Stage): Promise<Table> {
   const { peer, manifest } = stage.attached();
   const each = await runJob("attachedClients", { peer, manifest, clients: ATTACHED_CLIENTS });
   return { [`${ATTACHED_CLIENTS} clients`]: { "kB each": (each ?? NaN) / 1e3 } };
+}
+
+/** Calls through a hub to another one, over HTTP and over NATS in turns. */
+async function measureFleetCalls(
+  stage: Stage,
+  { pace, skip }: Plan,
+  flight: number,
+): Promise<Table> {
+  if (SKIP_WITHOUT_NATS !== false) {
+    skip(`fleet-calls-${flight}: ${SKIP_WITHOUT_NATS}`);
+    return { fleet: { "more p50 µs": NaN, "own CPU µs": NaN } };
+  }
+  return withFleet(stage, 1, 1, {}, async ({ importer: fleet, overHttp: http }) => {
+    const run = await race({ http, fleet }, { flight }, pairsOf(pace));
+    const { http: other, fleet: own } = tableOf(run, ["http"]);
+    const more = {
+      "more p50 µs": difference(run, "p50", "fleet", "http"),
+      "own CPU µs": middle(run, "cpu", "fleet"),
+    };
+    return { http: other ?? {}, fleet: { ...own, ...more } };
+  });
+}
+
+/**
+ * Number of servers on each machine, the time that they work at a call in ms, calls in flight, and the length of a turn in
+ * ms: at its end some servers have nothing to do any more.
+ */
+const NODES = { servers: 10, work: 20, flight: 256, duration: 3000 } as const;
+
+/** Calls to a fleet of one machine, and to one of three, in turns. The servers take their calls one after the other. */
+async function measureNodes(stage: Stage, { pace, skip }: Plan): Promise<Table> {
+  if (SKIP_WITHOUT_NATS !== false) {
+    skip(`fleet-nodes: ${SKIP_WITHOUT_NATS}`);
+    return { three: { to: NaN } };
+  }
+  const { servers, work, flight, duration } = NODES;
+  const turns = { ...pairsOf(pace), duration };
+  return withFleet(stage, 1, servers, { work }, ({ importer: one }) =>
+    withFleet(stage, 3, servers, { work }, async ({ importer: three }) => {
+      const run = await race({ one, three }, { flight }, turns);
+      const rate = spreadOf(ratiosOf(valuesOf(run, "rate", "three"), valuesOf(run, "rate", "one")));
+      const table = tableOf(run, []);
+      const toOne = { "rate:one": rate.median, "95 % from": rate.low, to: rate.high };
+      return { one: table["one"] ?? {}, three: { ...table["three"], ...toOne } };
+    }),
+  );
 }
 
 async function measureIdle(stage: Stage, { idle }: Plan): Promise<Table> {

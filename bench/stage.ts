@@ -38,6 +38,8 @@ export interface EchoOptions {
   readonly tools?: number;
   /** Time that the server sleeps before it reads its input, in ms. */
   readonly delay?: number;
+  /** Time that the server works at each call, one after the other, in ms; none if absent. */
+  readonly work?: number;
   /** The protocol era of the server, which is also written to the hub's manifest; if absent, the hub detects it. */
   readonly era?: Era;
   /** A folder. If it contains a file with the name of a server, this server reads requests, but never answers. */
@@ -152,15 +154,27 @@ export class Stage {
       const words = mutes === undefined ? args : [...args, join(mutes, name)];
       return [name, { command, args: words, ...(era !== undefined && { era }), ...server }];
     });
+    const content = { servers: Object.fromEntries(servers) as object, ...setup };
+    const [first = "", ...others] = names.map((name) => `${name}__echo`);
+    const tools = [first, ...others] as const;
+    return { ...this.serving(content, more, verb), tools: [...tools], servers: names };
+  }
+
+  /** A hub with a manifest that has this content, which shares no state with other hubs. */
+  serving(
+    content: object,
+    more: readonly string[] = [],
+    verb = "serve",
+  ): Pick<Hub, "peer" | "manifest"> {
     const folder = this.makeFolder(`hub${++this.#hubs}`);
     const manifest = join(folder, "toolmux.json");
-    const defaults = { callTimeout: CALL_TIMEOUT };
-    const content = { defaults, servers: Object.fromEntries(servers) as object, ...setup };
-    writeFileSync(manifest, JSON.stringify(content));
+    writeFileSync(
+      manifest,
+      JSON.stringify({ defaults: { callTimeout: CALL_TIMEOUT }, ...content }),
+    );
     const serve = this.command(this.#toolmux, [verb, "--config", manifest, ...more]);
     const peer = { ...serve, env: { ...serve.env, XDG_STATE_HOME: join(folder, "state") } };
-    const [first = "", ...others] = names.map((name) => `${name}__echo`);
-    return { peer, tools: [first, ...others], servers: names, manifest };
+    return { peer, manifest };
   }
 
   /**
@@ -172,9 +186,15 @@ export class Stage {
   }
 
   /** The command that starts the echo server alone. */
-  server({ shape = "head", tools = 1, delay = 0, era }: EchoOptions = {}): Command {
+  server({ shape = "head", tools = 1, delay = 0, era, work = 0 }: EchoOptions = {}): Command {
     const form = era === "modern" ? era : shape;
-    return this.command(this.programs.echo, [form, String(tools), String(delay)]);
+    return this.command(this.programs.echo, [
+      form,
+      String(tools),
+      String(delay),
+      // No folder of servers that never answer.
+      ...(work > 0 ? ["", String(work)] : []),
+    ]);
   }
 
   /** A program that only prints a line: the baseline for the start of programs on this runtime. */
@@ -195,7 +215,7 @@ export class Stage {
 }
 
 /** Builds the echo server, from C if there is a compiler: it must not be slower than the measured programs. */
-async function buildEcho(folder: string): Promise<Pick<Programs, "echo" | "language">> {
+export async function buildEcho(folder: string): Promise<Pick<Programs, "echo" | "language">> {
   const echo = join(folder, "echo");
   const { status } = spawnSync("cc", ["-O2", "-o", echo, join(PEERS, "echo.c")]);
   if (status === 0) return { echo, language: "C" };

@@ -1,11 +1,12 @@
 /*
  * The server behind every program: an MCP server that answers each call as fast as possible.
- *    echo SHAPE TOOLS DELAY [MUTE]
+ *    echo SHAPE TOOLS DELAY [MUTE [WORK]]
  * SHAPE: form of the answers: head, tail, spaced, or modern (as head, in the modern protocol era).
  * TOOLS: number of listed tools. The first ones are "echo"; "pid"; "park", which is never answered; and "change",
  * which changes the list.
  * DELAY: time in ms that the server sleeps before it reads.
  * MUTE: a file. If it exists, the server reads but never answers.
+ * WORK: time in ms that each call takes, one after the other.
  * The arguments of a call are {"key":"<8 digits>","lines":<number>}. The text of the answer is the key, a space, and
  * LINE as often as `lines` says; for "pid", the text contains the server's process id. With "notes":<number>, that
  * many progress notifications are sent first. echo.ts is the same server for machines without a C compiler.
@@ -30,6 +31,8 @@
 static enum { HEAD, TAIL, SPACED } shape;
 static int is_modern;
 static int changes;
+/* Time that each call takes, one after the other, in ms. */
+static long work;
 static char *out;
 static size_t out_size, out_room;
 
@@ -159,6 +162,11 @@ static void answer(const char *line, size_t size, int tools) {
   int is_change = key != NULL && find(line, head, "\"name\":\"change\"") != NULL;
   const char *notes = key == NULL ? NULL : find(line, head, "\"notes\":");
   if (notes != NULL) notify(line, head, strtoul(notes, NULL, 10));
+  if (key != NULL && work > 0) {
+    flush_out();
+    struct timespec pause = {work / 1000, work % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+  }
   open_result(id, id_size);
   if (key != NULL) {
     const char *lines = find(line, head, "\"lines\":");
@@ -192,6 +200,7 @@ int main(int count, char **words) {
   const char *wanted = count > 1 ? words[1] : "head";
   int tools = count > 2 ? atoi(words[2]) : 1;
   long delay = count > 3 ? atol(words[3]) : 0;
+  work = count > 5 ? atol(words[5]) : 0;
   is_modern = strcmp(wanted, "modern") == 0;
   shape = strcmp(wanted, "tail") == 0 ? TAIL : strcmp(wanted, "spaced") == 0 ? SPACED : HEAD;
   struct timespec pause = {delay / 1000, delay % 1000 * 1000000};

@@ -5,7 +5,7 @@ import process from "node:process";
 import { answerText, LINE } from "../answer.ts";
 import { input, output } from "./streams.ts";
 
-const [shape = "head", tools = "1", delay = "0", mute] = process.argv.slice(2);
+const [shape = "head", tools = "1", delay = "0", mute, work = "0"] = process.argv.slice(2);
 const LF = 10;
 const WORDS = ["id", "key", "lines", "notes", "progressToken"] as const;
 /** Only this many bytes of a call are searched for its members, because its arguments may be long. */
@@ -30,13 +30,19 @@ const CACHE = shape === "modern" ? ',"ttlMs":0,"cacheScope":"private"' : "";
 
 let changes = 0;
 
-function answer(whole: Buffer): void {
+async function answer(whole: Buffer): Promise<void> {
   const line = whole.subarray(0, HEAD_SIZE);
   const id = word(whole, "id");
   const isCall = line.includes('"key":');
   if (id === undefined || (isCall && line.includes('"name":"park"'))) return;
   notify(line);
   const [before, between] = OPENINGS[shape] ?? ["", ""];
+  if (isCall && work !== "0") {
+    void output.write(pieces.join(""));
+    pieces = [];
+    await output.flush();
+    await new Promise((resolve) => setTimeout(resolve, Number(work)));
+  }
   if (shape === "tail") pieces.push('{"result":', result(line), `,"jsonrpc":"2.0","id":${id}}\n`);
   else pieces.push(before, id, between, result(line), "}\n");
   if (!isCall || !line.includes('"name":"change"')) return;
@@ -108,7 +114,9 @@ for await (const piece of input) {
   const chunk = held.length === 0 ? Buffer.from(piece) : Buffer.concat([held, piece]);
   let from = 0;
   for (let end = chunk.indexOf(LF); end >= 0; end = chunk.indexOf(LF, from)) {
-    answer(chunk.subarray(from, end));
+    // Most servers do not work at their calls.
+    if (work === "0") void answer(chunk.subarray(from, end));
+    else await answer(chunk.subarray(from, end));
     from = end + 1;
   }
   held = chunk.subarray(from);

@@ -235,6 +235,11 @@ export function describeFound(
   );
 }
 
+/** Where a server of the fleet is: the machines, and the subject of its requests. */
+function placeOf({ transport, endpoint }: Partial<ServerDocument>): readonly string[] {
+  return transport === "fleet" && endpoint !== undefined ? [`${endpoint}.`] : [];
+}
+
 function reportOfFound(
   { hub, server }: FoundServer,
   isOneOfMany: boolean,
@@ -254,7 +259,7 @@ function reportOfFound(
       isInOrder(server) || state === "notStarted"
         ? undefined
         : troubleOfFound(server, hub, isOneOfMany),
-    notes: describeConnections(server.connections),
+    notes: [...placeOf(server), ...describeConnections(server.connections)],
   };
 }
 
@@ -282,6 +287,7 @@ function troubleOfFound(
         : undefined;
   return {
     head: `${name}${inHub}: ${wordOfState(server)}${where}${code === undefined ? "" : ` (${code})`}`,
+    start: placeOf(server)[0],
     texts: statusText.split("\n"),
     stderr,
     advice: login !== undefined ? [login] : hasFailed ? advice : [],
@@ -402,7 +408,7 @@ export function describeDiagnoses(
 }
 
 function reportOf(diagnosis: ServerDiagnosis, { colors }: TerminalStyle): ServerReport {
-  const { server: name, title, state, transport } = diagnosis;
+  const { server: name, title, state, transport, start } = diagnosis;
   const color = colors[STATE_COLORS[state]];
   const text =
     diagnosis.state === "starting" ? formatStartingTime(diagnosis.elapsed) : diagnosis.state;
@@ -415,6 +421,7 @@ function reportOf(diagnosis: ServerDiagnosis, { colors }: TerminalStyle): Server
     ...report,
     document: { transport, tools: 0, ...document, shown },
     notes: [
+      ...placeOf({ transport, endpoint: start }),
       ...(strayOutput === undefined ? [] : [describeStrayOutput(strayOutput)]),
       ...capabilityFaults.map((fault) => `${fault}.`),
       ...unusedRules,
@@ -442,7 +449,7 @@ function describeVerdict(diagnoses: readonly ServerDiagnosis[]): string {
 
 /**
  * The result for programs: `{verdict, servers: [{name, state, …}]}`. Unknown values are absent. Times are in ms,
- * memory is in bytes. `elapsed` is the time since the start of a server that is still starting. `tools`, `prompts`
+ * memory is in bytes. `endpoint`: where a server of the fleet is. `elapsed` is the time since the start of a server that is still starting. `tools`, `prompts`
  * and `resources` count what the server lists, `shown` the tools that clients see. `strayOutput` is `{lines,
  * example?}` for stdout lines that were not messages; absent if there were none. `capabilityFaults` has a phrase for
  * each fault of the capabilities that the server declares. `unusedRules` has a sentence for
@@ -459,15 +466,26 @@ export function statusToJson(diagnoses: readonly ServerDiagnosis[]): object {
 function toEntry(diagnosis: ServerDiagnosis): object {
   const { server: name, state, transport, package: named } = diagnosis;
   const url = transport === "remote" ? diagnosis.start : undefined;
-  if (diagnosis.state === "disabled") return { name, state, transport, url, package: named };
+  const endpoint = transport === "fleet" ? diagnosis.start : undefined;
+  if (diagnosis.state === "disabled")
+    return { name, state, transport, url, endpoint, package: named };
   if (diagnosis.state === "starting") {
     const elapsed = Math.round(diagnosis.elapsed);
-    return { name, state, transport, url, package: named, elapsed };
+    return { name, state, transport, url, endpoint, package: named, elapsed };
   }
   if (diagnosis.state !== "connected") {
     const { message, code, step, stderr } = diagnosis.cause;
     const error = { code, message, step, stderr };
-    return { name, state, transport, url, package: named, error, remedies: diagnosis.hints };
+    return {
+      name,
+      state,
+      transport,
+      url,
+      endpoint,
+      package: named,
+      error,
+      remedies: diagnosis.hints,
+    };
   }
   const { shown, document, unusedRules = [] } = diagnosis;
   const { era, protocolVersion, implementation, tools, prompts, resources } = document;
@@ -477,6 +495,7 @@ function toEntry(diagnosis: ServerDiagnosis): object {
     state,
     transport,
     url,
+    endpoint,
     package: named,
     way: transport === "remote" ? document.transport : undefined,
     era,

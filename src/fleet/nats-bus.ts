@@ -1,7 +1,7 @@
 import type { ConnectionOptions, Msg, MsgHdrs, NatsConnection } from "@nats-io/transport-node";
 import { settlesWithin } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import type { Bus, BusEvent, BusMessage, PublishOptions } from "./bus.ts";
+import type { Bus, BusEvent, BusHeaders, BusMessage, PublishOptions } from "./bus.ts";
 
 /** How a hub connects to NATS. All texts are filled in. */
 export interface BusTarget {
@@ -114,6 +114,8 @@ class NatsBus implements Bus {
   readonly #connection: NatsConnection;
   readonly #headers: () => MsgHdrs;
   readonly #listeners = new Set<(event: BusEvent) => void>();
+  /** The headers that were sent before, as the client of NATS has them. */
+  readonly #encoded = new WeakMap<BusHeaders, MsgHdrs>();
   /** What is sent when the connection is there again, and the size of that in bytes. */
   #kept: (() => void)[] = [];
   #keptSize = 0;
@@ -163,8 +165,12 @@ class NatsBus implements Bus {
       this.#connection.publish(subject, data, reply === undefined ? {} : { reply });
       return;
     }
-    const own = this.#headers();
-    for (const [name, value] of headers) own.append(name, value);
+    let own = this.#encoded.get(headers);
+    if (own === undefined) {
+      own = this.#headers();
+      for (const [name, value] of headers) own.append(name, value);
+      this.#encoded.set(headers, own);
+    }
     this.#connection.publish(
       subject,
       data,

@@ -8,13 +8,22 @@ import type { OpenedHub } from "./open-hub.ts";
 
 /** Reads a hub that was opened in this process. */
 export function readOpenedHub(
-  { hub, manifest, redact }: Pick<OpenedHub, "hub" | "manifest" | "redact">,
+  {
+    hub,
+    manifest,
+    redact,
+    openFleet,
+  }: Pick<OpenedHub, "hub" | "manifest" | "redact" | "openFleet">,
   context: HostContext,
   options: Omit<HubReaderOptions, "signal"> = {},
 ): HubReader {
   const { env, signal } = context;
   const texts: LocalHub["texts"] = {
-    describe: async (spec) => describeServer(await withInstalledRunner(spec, context)),
+    async describe(spec) {
+      if (spec.kind !== "fleet") return describeServer(await withInstalledRunner(spec, context));
+      const { describeFleetServer } = await import("./fleet-document.ts");
+      return describeFleetServer(await openFleet(), spec);
+    },
     remedies: async (error, spec) =>
       hintsFor(error, isRunnable(spec) ? await withInstalledRunner(spec, context) : spec, env),
   };

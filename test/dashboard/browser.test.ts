@@ -8,6 +8,7 @@ import { poll } from "../harness/wait.ts";
 import { listenOnLoopback } from "../../src/dashboard/page-origin.ts";
 import { skipWithoutChromium, withPageOf } from "../harness/chromium.ts";
 import {
+  fleetDocument,
   IS_LIVE,
   PageHub,
   serverDocument,
@@ -156,6 +157,7 @@ function fullHub(text: string): PageHub {
     "GET /limits": {
       limits: [{ kind: "tool", server: text, tool: text, running: 0, queued: 0, refused: 0 }],
     },
+    "GET /fleet": fleetDocument(text),
     "GET /log": {
       entries: [{ seq: 1, at: 1, level: "error", source: "stderr", server: "a", text }],
       next: 2,

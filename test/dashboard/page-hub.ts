@@ -3,7 +3,7 @@ import { VERSION } from "../../src/base/version.ts";
 import { makeDashboard } from "../../src/dashboard/dashboard.ts";
 import type { DashboardHubs, HubEntry } from "../../src/dashboard/hubs.ts";
 import { loadPage } from "../../src/dashboard/page-files.ts";
-import type { ServerDocument } from "../../src/dashboard/page/documents.ts";
+import type { FleetDocument, ServerDocument } from "../../src/dashboard/page/documents.ts";
 import { listenOnLoopback, openPageOrigin } from "../../src/dashboard/page-origin.ts";
 import {
   type Browser,
@@ -35,6 +35,29 @@ export function serverDocument(name: string, about: Partial<ServerDocument> = {}
     inFlight: 0,
     connections: [],
     ...about,
+  };
+}
+
+/** A hub that uses server `a` of two other machines; names of machines and servers, and what NATS says, have `text`. */
+export function fleetDocument(text: string): FleetDocument {
+  const machine = { version: text, servers: [text, "a"], open: 3, silent: 40 };
+  return {
+    isConfigured: true,
+    url: [text],
+    connected: text,
+    name: text,
+    wanted: text,
+    denied: [text],
+    exported: [text],
+    requests: { total: 2, refused: 1, open: 0 },
+    machines: [
+      { ...machine, name: text, roundTrip: 0.4 },
+      { ...machine, name: "h2", leaving: true },
+    ],
+    imported: [
+      { server: "a", fleet: text, subject: text, machines: [text, "h2"] },
+      { server: "b", fleet: "b", subject: text, machines: [] },
+    ],
   };
 }
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
-import { runJson } from "../harness/command.ts";
+import { run, runJson } from "../harness/command.ts";
 import {
   EXIT_LIMIT,
   executable,
@@ -17,12 +17,23 @@ import { scripted, toToml } from "../harness/manifest.ts";
 import type { RpcMessage } from "../harness/message.ts";
 import { type NatsServer, SKIP_WITHOUT_NATS, startNats } from "../harness/nats.ts";
 import { RawClient } from "../harness/raw-client.ts";
+import { soakFleet } from "../soak/fleet.ts";
 import { poll, waitFor, waitUntil } from "../harness/wait.ts";
 
 const it = itWith({ skip: SKIP_WITHOUT_NATS, timeout: 90_000 });
 const CALLS = 30;
 /** Time within which each call that was open must have been told of the loss, in ms; a busy machine takes longer. */
 const TOLD_LIMIT = 20_000;
+/** Times within which all open calls are told, in ms: 1,500 and 4,500, with room for a busy machine. */
+const TOLD = { kill: 6_000, freeze: 12_000 } as const;
+
+interface StatusJson {
+  readonly servers: readonly {
+    readonly name: string;
+    readonly transport: string;
+    readonly endpoint: string;
+  }[];
+}
 
 interface FleetFolder extends TestFolder {
   readonly nats: NatsServer;
@@ -127,14 +138,18 @@ function textOf(message: RpcMessage): string {
 describe("a fleet over a NATS server", () => {
   const fleet = sharedFleet();
 
-  it("tells each of 30 calls when its hub is killed, and when it stands still, and calls the other hub", async () => {
+  it("tells each of 30 calls in time when its hub is killed, and when it stands still, calls the other hub, and knows the hub again when it goes on", async () => {
     const folder = fleet();
     const hubs = { h1: folder.exporter("h1"), h2: folder.exporter("h2") };
     const client = await folder.importer("h1", "h2");
     const first = await openCalls(folder, client, ["h1", "h2"]);
     const killed = first.at as "h1" | "h2";
+    const killedAt = performance.now();
     hubs[killed].signal("SIGKILL");
-    for (const message of await first.answers())
+    const told = await first.answers();
+    const killTime = performance.now() - killedAt;
+    assert.ok(killTime < TOLD.kill, `told after ${killTime} ms`);
+    for (const message of told)
       assert.match(
         textOf(message),
         new RegExp(`machine .+${killed}.+ left the fleet.+may have run`),
@@ -150,14 +165,24 @@ describe("a fleet over a NATS server", () => {
     );
     const second = await openCalls(folder, client, [other]);
     assert.equal(second.at, other);
+    const frozenAt = performance.now();
     hubs[other].signal("SIGSTOP");
-    for (const message of await second.answers())
+    const toldOfFreeze = await second.answers();
+    const freezeTime = performance.now() - frozenAt;
+    assert.ok(freezeTime < TOLD.freeze, `told after ${freezeTime} ms`);
+    for (const message of toldOfFreeze)
       assert.match(
         textOf(message),
         new RegExp(`machine .+${other}.+ left the fleet: it does not answer`),
       );
     await waitForJob(client);
+    const before = client.stderr.length;
     hubs[other].signal("SIGCONT");
+    await client.until(
+      20_000,
+      "the hub that goes on",
+      () => client.stderr.slice(before).includes(`"${other}" has joined`) || undefined,
+    );
     client.end();
     for (const hub of Object.values(hubs)) hub.signal("SIGTERM");
     await Promise.all(Object.values(hubs).map((hub) => hub.waitForExit(EXIT_LIMIT)));
@@ -183,7 +208,21 @@ describe("a fleet over a NATS server", () => {
     await hub.waitForExit(EXIT_LIMIT);
   });
 
-  it("carries a result of 60 MB, progress, a cancellation and a question over NATS with its defaults", async () => {
+  it("answers every call while machines are killed and started again, or says that it is lost", async () => {
+    const report = await soakFleet({
+      executable: executable(),
+      servers: 2,
+      calls: 10_000,
+      hasOutages: false,
+      print: () => {},
+    });
+    assert.deepEqual(report.faults, []);
+    assert.equal(report.unanswered, 0);
+    assert.equal(report.answered + report.lost, 10_000);
+    assert.ok(report.lost > 0, "machines were killed while calls were open");
+  });
+
+  it("carries a result of 60 MB, progress, a cancellation and a question over NATS with its defaults, and status says from where", async () => {
     const folder = fleet();
     const hub = folder.exporter("h4");
     const client = await folder.importer("h4");
@@ -213,6 +252,17 @@ describe("a fleet over a NATS server", () => {
     await folder.waitForEvent("h4", ({ event, tool }) => event === "call" && tool === "hang");
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: id } });
     await folder.waitForEvent("h4", ({ event }) => event === "cancelled");
+    const config = join(folder.dir, "client.toml");
+    const place = /"job" of the fleet, on h4 \(mcp\.v1\.req\.default\._\.job\.>\)/;
+    const running = { ...folder, config };
+    const [text, document] = [
+      await run(running, "status"),
+      await runJson<StatusJson>(running, "status"),
+    ];
+    assert.match(text.stdout.replaceAll(/\s+/g, " "), place);
+    const [server] = document.servers;
+    assert.deepEqual([server?.name, server?.transport], ["job", "fleet"]);
+    assert.match(server?.endpoint ?? "", place);
     client.end();
     hub.signal("SIGTERM");
     await hub.waitForExit(EXIT_LIMIT);
@@ -263,6 +313,11 @@ describe("a fleet over a NATS server", () => {
     await waitUntil("the export", async () =>
       (await exported().catch(() => [])).length > 0 ? true : undefined,
     );
+    const fresh = await runJson<StatusJson>(
+      { dir, env: own, config: join(dir, "h2.toml") },
+      "status",
+    );
+    assert.match(fresh.servers[0]?.endpoint ?? "", /"memory" of the fleet, on h1 \(mcp\.v1\./);
     const call = start(second);
     assert.deepEqual(await call.waitForExit(30_000), { code: 0, signal: null });
     const shown = call.lines.map(({ text }) => text).join("");

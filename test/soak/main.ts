@@ -1,20 +1,30 @@
-/** The soak: a hub under every kind of trouble at once, for minutes. Exit code 1 if anything was wrong. */
+/** The soak: a hub or a fleet under every kind of trouble, for minutes. Exit code 1 if anything was wrong. */
 import { randomInt } from "node:crypto";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { SKIP_WITHOUT_NATS } from "../harness/nats.ts";
+import { type FleetSoakReport, soakFleet } from "./fleet.ts";
 import { soak, type SoakOptions, type SoakReport } from "./soak.ts";
 
-const USAGE = `usage: bun bench/soak/main.ts [--minutes N] [--seed S]
+const USAGE = `usage: bun test/soak/main.ts [--minutes N] [--seed S]
+       bun test/soak/main.ts --fleet
 
   --minutes N  how long there is trouble (5)
-  --seed S     what happens when, as far as a seed can decide that; another each time if there is none`;
+  --seed S     what happens when, as far as a seed can decide that; another each time if there is none
+  --fleet      three machines with 10 servers each, a million calls, and outages of machines and NATS`;
 
 /** @throws {TypeError} if the command line is not as USAGE has it. */
-function readOptions(argv: readonly string[]): Omit<SoakOptions, "print"> {
+function readOptions(
+  argv: readonly string[],
+): Omit<SoakOptions, "print"> & { readonly isOfFleet: boolean } {
   const { values } = parseArgs({
     args: [...argv],
-    options: { minutes: { type: "string", default: "5" }, seed: { type: "string" } },
+    options: {
+      minutes: { type: "string", default: "5" },
+      seed: { type: "string" },
+      fleet: { type: "boolean", default: false },
+    },
   });
   const minutes = Number(values.minutes);
   const seed = Number(values.seed ?? randomInt(1_000_000));
@@ -22,7 +32,7 @@ function readOptions(argv: readonly string[]): Omit<SoakOptions, "print"> {
   if (!Number.isSafeInteger(seed)) throw new TypeError("--seed wants a whole number");
   const built = fileURLToPath(new URL("../../dist/toolmux", import.meta.url));
   const executable = process.env["TOOLMUX_EXECUTABLE"] ?? built;
-  return { executable, duration: minutes * 60_000, seed };
+  return { executable, duration: minutes * 60_000, seed, isOfFleet: values.fleet };
 }
 
 function summarize(report: SoakReport): string {
@@ -42,12 +52,34 @@ function summarize(report: SoakReport): string {
   ].join("\n");
 }
 
+/** The size of the soak of a fleet. */
+const FLEET = { servers: 10, calls: 1_000_000, hasOutages: true } as const;
+
+function summarizeFleet(report: FleetSoakReport): string {
+  const { answered, lost, unanswered, rate, slowest, told, faultCount } = report;
+  const times = Object.entries(told).map(([name, ms]) => `${name} ${ms.toFixed(0)} ms`);
+  return [
+    `calls: ${answered} answered, ${lost} lost and told so, ${unanswered} unanswered`,
+    `${rate.toFixed(0)} calls a second, the slowest ${slowest.toFixed(0)} ms`,
+    `all open calls told: ${times.join(", ")}`,
+    `${faultCount} faults`,
+  ].join("\n");
+}
+
 try {
-  const options = readOptions(process.argv.slice(2));
-  console.log(`seed ${options.seed}, ${options.duration / 60_000} minutes`);
-  const report = await soak({ ...options, print: (line) => console.log(line) });
-  console.log(summarize(report));
-  process.exitCode = report.faultCount > 0 ? 1 : 0;
+  const { isOfFleet, ...options } = readOptions(process.argv.slice(2));
+  const print = (line: string): void => console.log(line);
+  if (isOfFleet) {
+    if (SKIP_WITHOUT_NATS !== false) throw new Error(`not run: ${SKIP_WITHOUT_NATS}`);
+    const report = await soakFleet({ executable: options.executable, ...FLEET, print });
+    console.log(summarizeFleet(report));
+    process.exitCode = report.faultCount > 0 ? 1 : 0;
+  } else {
+    console.log(`seed ${options.seed}, ${options.duration / 60_000} minutes`);
+    const report = await soak({ ...options, print });
+    console.log(summarize(report));
+    process.exitCode = report.faultCount > 0 ? 1 : 0;
+  }
 } catch (error) {
   console.error(error instanceof TypeError ? `${error.message}\n\n${USAGE}` : error);
   process.exitCode = error instanceof TypeError ? 2 : 1;

@@ -187,7 +187,7 @@ class Soak {
 }
 
 /** Nothing of the user's own configuration has a say. */
-function surroundings(folder: string): Record<string, string> {
+export function surroundings(folder: string): Record<string, string> {
   const folders = ["CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR"];
   const xdg = folders.map((name) => [`XDG_${name}`, join(folder, name.toLowerCase())] as const);
   for (const [, path] of xdg) mkdirSync(path, { mode: 0o700 });
@@ -199,7 +199,8 @@ function surroundings(folder: string): Record<string, string> {
   };
 }
 
-function kill(pid: number): void {
+/** Kills a process, if there still is one. */
+export function kill(pid: number): void {
   try {
     process.kill(pid, "SIGKILL");
   } catch {

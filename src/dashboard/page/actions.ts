@@ -82,6 +82,8 @@ export interface Actions {
   /** Opens a conversation that is kept. */
   reopenRun(id: string): void;
   forgetRun(id: string): void;
+  /** Pings all machines of the fleet, and shows what they answer. */
+  pingFleet(): Promise<void>;
   setUsageWindow(window: UsageWindow): void;
   showTool(name: string | undefined): void;
   /** Hides a tool from clients, or shows it, by `tools.deny` in the manifest. @param tool the server's own name */
@@ -319,6 +321,12 @@ export class HubActions implements Actions {
     if (runOf(this.#store.state.route) === id) location.hash = routeTo("agents");
     const done = this.send("DELETE /conversations/:id", { params: { id } });
     void done.then(() => this.#reads.readRuns());
+  }
+
+  async pingFleet(): Promise<void> {
+    const answer = await this.#reads.get("POST /fleet/ping");
+    if (answer.kind === "failed") this.notify(answer.message, true);
+    else this.#store.change({ fleet: { kind: "ready", value: answer.value } });
   }
 
   setUsageWindow(usageWindow: UsageWindow): void {

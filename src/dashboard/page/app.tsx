@@ -7,6 +7,7 @@ import { Choice, Dot, Empty, Header, Icon, Ready } from "./parts.tsx";
 import { QuestionBanner } from "./question.tsx";
 import {
   type DashboardState,
+  isOffered,
   LOADING,
   routeTo,
   serversOf,
@@ -19,7 +20,7 @@ import { chooseTheme, chosenTheme, type Theme, THEMES } from "./theme.ts";
 const GROUPS: readonly (readonly ViewName[])[] = [
   ["overview", "hubs"],
   ["servers", "calls", "approvals", "agents"],
-  ["tools", "modes", "clients"],
+  ["tools", "modes", "clients", "fleet"],
   ["logs", "usage"],
   ["add", "configure", "connect"],
 ];
@@ -267,7 +268,7 @@ function Navigation({ state }: { readonly state: DashboardState }) {
       {GROUPS.map((views, at) => (
         <ul key={at}>
           {views
-            .filter((view) => view !== "hubs" || state.hubs.length > 1)
+            .filter((view) => isOffered(view, state))
             .map((view) => {
               const number = counts[view] ?? 0;
               return (

@@ -22,6 +22,7 @@ export type Stale =
   | "pins"
   | "activity"
   | "limits"
+  | "fleet"
   | "calls"
   | "everything"
   | `server:${string}`;
@@ -155,7 +156,7 @@ export function applyEvents(
         stale.add("hub").add("servers").add("modes").add("limits");
         break;
       case "fleet":
-        stale.add("servers");
+        stale.add("servers").add("fleet");
         break;
       case "mode":
         stale.add("modes").add("tools").add("clients").add("hub");

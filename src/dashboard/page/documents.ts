@@ -21,6 +21,7 @@ export type {
   CallDocument,
   ClientDocument,
   EndedCallDocument,
+  FleetDocument,
   HubDocument,
   KeptCallDocument,
   LimitDocument,

@@ -93,6 +93,7 @@ export class HubReads {
       this.#readAlerts(),
       this.readApprovals(),
       this.#readTools(),
+      this.readFleet(),
       this.#readEnded(),
     ]);
     this.readForView();
@@ -122,6 +123,7 @@ export class HubReads {
           ...(serversOf(this.store.state).length === 0 ? [this.readApps()] : []),
         ]);
       },
+      fleet: () => this.readFleet(),
       modes: () => this.readModes(),
       agents: async () =>
         void (await Promise.all([this.readAgents(), this.readRuns(), this.readModes()])),
@@ -310,6 +312,10 @@ export class HubReads {
     this.store.change({ limits: mapLoaded(loaded, ({ limits }) => limits) });
   }
 
+  async readFleet(): Promise<void> {
+    this.store.change({ fleet: await this.load("GET /fleet") });
+  }
+
   async #loadCharts(): Promise<void> {
     if (this.store.state.charts.kind === "ready") return;
     this.store.change({ charts: await loadModule<Charts>(import("./charts.ts")) });
@@ -388,6 +394,9 @@ export class HubReads {
     )
       read("clients", () => this.readClients());
     if (stale.has("tools")) read("tools", () => this.#readTools());
+    // `hub` is stale after the hub has read its manifest again, which may have a fleet or none.
+    if (stale.has("fleet") || stale.has("hub") || (stale.has("activity") && view === "fleet"))
+      read("fleet", () => this.readFleet());
     if (stale.has("calls")) read("calls", () => this.readCalls());
     if (stale.has("approvals")) read("approvals", () => this.readApprovals());
     if (stale.has("pins") && view === "servers") read("pins", () => this.readPins());

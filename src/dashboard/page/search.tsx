@@ -3,7 +3,15 @@ import { nameOfClient } from "../../base/client-name.ts";
 import type { ViewProps } from "./actions.ts";
 import { matchesWords, statusText } from "./format.ts";
 import { Icon, type IconName, useModal } from "./parts.tsx";
-import { type DashboardState, routeTo, serversOf, TITLES, valueOf, VIEWS } from "./state.ts";
+import {
+  type DashboardState,
+  isOffered,
+  routeTo,
+  serversOf,
+  TITLES,
+  valueOf,
+  VIEWS,
+} from "./state.ts";
 
 /** Something that a search finds. */
 interface Finding {
@@ -118,7 +126,7 @@ function findingsFor(words: string, state: DashboardState): readonly Finding[] {
 /** All that can be found, views first. */
 function* allFindings(state: DashboardState): Generator<Finding> {
   for (const view of VIEWS) {
-    if (view === "hubs" && state.hubs.length < 2) continue;
+    if (!isOffered(view, state)) continue;
     const about = "View";
     yield {
       key: `view ${view}`,

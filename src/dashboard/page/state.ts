@@ -12,6 +12,7 @@ import type {
   ClientDocuments,
   Decision,
   EndedCall,
+  FleetDocument,
   HubDocument,
   HubEntry,
   InstallationDocument,
@@ -83,6 +84,7 @@ export const VIEWS = [
   "tools",
   "modes",
   "clients",
+  "fleet",
   "logs",
   "usage",
   "add",
@@ -102,6 +104,7 @@ export const TITLES: Readonly<Record<ViewName, string>> = {
   tools: "Tools",
   modes: "Modes",
   clients: "Clients",
+  fleet: "Fleet",
   logs: "Logs",
   usage: "Usage",
   add: "Add a server",
@@ -272,6 +275,8 @@ export interface DashboardState {
   readonly decisions: readonly Decision[];
   readonly alerts: readonly AlertDocument[];
   readonly clients: ClientDocuments;
+  /** The hub as a member of its fleet. */
+  readonly fleet: Loaded<FleetDocument>;
   readonly tools: Loaded<ToolsDocument>;
   /** What the scan has found in the definitions of servers. */
   readonly scanned: readonly ServerFindingsDocument[];
@@ -363,6 +368,7 @@ export const INITIAL_STATE: DashboardState = {
   decisions: [],
   alerts: [],
   clients: [],
+  fleet: LOADING,
   tools: LOADING,
   modes: LOADING,
   approvals: LOADING,
@@ -417,4 +423,10 @@ export function serversOf(state: Pick<DashboardState, "servers">): readonly Serv
 /** The alerts that nobody has dismissed, oldest first. */
 export function openAlerts({ alerts }: Pick<DashboardState, "alerts">): readonly AlertDocument[] {
   return alerts.filter(({ dismissed }) => dismissed !== true);
+}
+
+/** Whether a view has something to show of this hub, so that it is offered. */
+export function isOffered(view: ViewName, { hubs, fleet }: DashboardState): boolean {
+  if (view === "hubs") return hubs.length > 1;
+  return view !== "fleet" || valueOf(fleet)?.isConfigured === true;
 }

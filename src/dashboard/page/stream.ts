@@ -16,6 +16,8 @@ const RUNS_INTERVAL = 2000;
 const RUN_DELAY = 40;
 /** How often all hubs are read while the view of all hubs is shown, in ms. */
 const HUB_OVERVIEWS_INTERVAL = 2000;
+/** How often the fleet is read while the view Fleet is shown, in ms. */
+const FLEET_INTERVAL = 2000;
 /** How often the calls of each minute are read while the view Overview is shown, in ms. */
 const MINUTES_INTERVAL = 5000;
 /** Maximum number of events that wait to be applied. While there are more, the page does not read the stream. */
@@ -284,6 +286,7 @@ export class HubStream {
     let lastRuns = performance.now();
     let lastHubOverviews = performance.now();
     let lastMinutes = performance.now();
+    let lastFleet = performance.now();
     setInterval(() => {
       const date = Date.now();
       const passed = date - lastDate;
@@ -303,6 +306,10 @@ export class HubStream {
       if (route.view === "agents" && now - lastRuns >= RUNS_INTERVAL) {
         lastRuns = now;
         void this.#reads.readRuns();
+      }
+      if (route.view === "fleet" && now - lastFleet >= FLEET_INTERVAL) {
+        lastFleet = now;
+        void this.#reads.readFleet();
       }
       if (route.view === "hubs" && now - lastHubOverviews >= HUB_OVERVIEWS_INTERVAL) {
         lastHubOverviews = now;

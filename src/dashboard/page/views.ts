@@ -18,6 +18,7 @@ export const VIEW_MODULES: Readonly<Record<ViewName, () => Promise<View>>> = {
   agents: async () => (await import("./agents.tsx")).AgentsView,
   tools: async () => (await import("./tools.tsx")).ToolsView,
   modes: async () => (await import("./modes.tsx")).ModesView,
+  fleet: async () => (await import("./fleet.tsx")).FleetView,
   clients: async () => (await import("./clients.tsx")).ClientsView,
   logs: async () => (await import("./logs.tsx")).LogsView,
   usage: async () => (await import("./usage.tsx")).UsageView,

@@ -33,7 +33,7 @@ export interface RequestOwner {
   readonly maxMessage: number;
   /** Whether what arrives has to wait. */
   readonly isPaused: boolean;
-  /** Takes a message that has to wait, and gives it to `receive` afterwards. */
+  /** Takes a message that has to wait, and gives it to `release` afterwards. */
   hold(request: OpenRequest, message: BusMessage): void;
   notification(request: OpenRequest, message: Message): void;
   response(request: OpenRequest, response: Response): void;
@@ -131,6 +131,12 @@ export class OpenRequest implements SentRequest {
     return new HubError(code, text, { server: this.#owner.server });
   }
 
+  /** Handles a message that has waited. */
+  release(message: BusMessage): void {
+    this.#held -= message.data.length;
+    this.receive(message);
+  }
+
   /** Handles a message of the answer. */
   receive(message: BusMessage): void {
     if (!this.isOpen) return;
@@ -153,7 +159,6 @@ export class OpenRequest implements SentRequest {
       this.fail(this.error("notReading", text));
       return;
     }
-    this.#held = 0;
     switch (kind) {
       case undefined:
         this.fail(this.#invalid("it is no frame of an answer"));

@@ -37,6 +37,8 @@ export const WATCH = {
   settle: 1_500,
   /** Time that a command waits for the first hub to say what it exports. */
   firstAnswer: 500,
+  /** Time between two questions to all hubs because one that was given up has answered. */
+  askAgain: 1_000,
   /** Time between two pings of a hub that has said that it ends, and their number. */
   leaving: 1_000,
   leavingPings: 15,
@@ -124,6 +126,7 @@ export class FleetPeers {
   /** Number of requests that are open at any hub, without subscriptions. */
   #calls = 0;
   #recoveredAt = -Infinity;
+  #askedAgainAt = -Infinity;
   #isClosed = false;
 
   constructor(options: FleetPeersOptions) {
@@ -209,6 +212,14 @@ export class FleetPeers {
   /** Asks all hubs what they export. */
   askAll(): void {
     this.bus.publish(Subject.who, NO_BYTES, { reply: `${this.#inbox}who` });
+  }
+
+  /** Asks all hubs what they export, but not more often than necessary, because others cause it. */
+  #askAgain(): void {
+    const now = this.clock.now();
+    if (now - this.#askedAgainAt < WATCH.askAgain) return;
+    this.#askedAgainAt = now;
+    this.askAll();
   }
 
   /** Pings all hubs that are known, once. */
@@ -347,7 +358,11 @@ export class FleetPeers {
 
   #onPong(token: string, message: BusMessage): void {
     const peer = this.#byToken.get(token);
-    if (peer === undefined) return;
+    if (peer === undefined) {
+      // A hub that was given up because it stood still goes on, and answers the pings that have waited for it.
+      if (!message.hasNoResponders) this.#askAgain();
+      return;
+    }
     if (message.hasNoResponders) {
       // It is decided by the next pings whether a hub comes back after an interruption of NATS.
       if (!this.isSettling) this.#lost(peer, "is not connected any more");

@@ -51,6 +51,8 @@ export interface FleetTarget {
 
 /** Maximum numbers of clients whose replica is remembered, and of tasks and rounds whose hub is remembered. */
 const MAX_REMEMBERED = 10_000;
+/** The longest name of a tool, prompt or resource for which headers are kept, in UTF-16 units. */
+const MAX_KEPT_NAME = 256;
 /** Maximum number of pages of a list that is merged with others. */
 const MAX_PAGES = 1000;
 const LIST_CHANGES = ["tools", "prompts", "resources"].map((kind) =>
@@ -75,6 +77,8 @@ export class NatsTransport implements ServerTransport, RequestOwner {
   readonly #hubOfClient = new Map<string, string>();
   /** The hubs of tasks and of rounds of input. */
   readonly #owners = new Map<string, string>();
+  /** The headers of requests that have none of their own, by method, version and name. */
+  readonly #headers = new Map<string, BusHeaders>();
   readonly #listings = new ReplicaListings();
   readonly #held: (readonly [OpenRequest, BusMessage])[] = [];
   #events: TransportEvents | undefined;
@@ -138,7 +142,7 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     while (!this.isPaused) {
       const next = this.#held.shift();
       if (next === undefined) return;
-      next[0].receive(next[1]);
+      next[0].release(next[1]);
     }
   }
 
@@ -348,7 +352,24 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     return promise;
   }
 
-  #headersOf({ method, name, headers }: SendOptions): BusHeaders {
+  /** The headers of a request. Requests for the same get the same object, which the connection encodes only once. */
+  #headersOf(options: SendOptions): BusHeaders {
+    const { method, name, headers } = options;
+    const hasOwn =
+      headers !== undefined && Object.keys(headers).some((key) => key !== Header.version);
+    if (hasOwn || (name !== undefined && name.length > MAX_KEPT_NAME))
+      return this.#makeHeaders(options);
+    const version = this.#protocol?.version ?? headers?.[Header.version] ?? "";
+    const key = name === undefined ? `${method} ${version}` : `${method} ${version} ${name}`;
+    let known = this.#headers.get(key);
+    if (known === undefined) {
+      known = this.#makeHeaders(options);
+      remember(this.#headers, key, known);
+    }
+    return known;
+  }
+
+  #makeHeaders({ method, name, headers }: SendOptions): BusHeaders {
     const own: (readonly [string, string])[] = [
       [Header.wire, WIRE_VERSION],
       [Header.method, encodeHeaderValue(method)],
@@ -413,7 +434,7 @@ const LIST_ID = 0;
 const DEFAULT_VERSION = "2026-07-28";
 
 /** Sets a key of a map that forgets its oldest keys. */
-function remember(map: Map<string, string>, key: string, value: string): void {
+function remember<Value>(map: Map<string, Value>, key: string, value: Value): void {
   map.delete(key);
   map.set(key, value);
   const [oldest] = map.keys();
