@@ -132,10 +132,10 @@ export function testDashboard(
       const { error } = (await response.json()) as { error?: { code: string } };
       return response.status === 404 && error?.code === "hubNotRunning";
     });
-    assert.deepEqual(
-      (await page.hubs()).map(({ id }) => id),
-      [second],
-    );
+    await until("the other hub alone", async () => {
+      const ids = (await page.hubs()).map(({ id }) => id);
+      return ids.length === 1 && ids[0] === second;
+    });
     const state = join(folder.env["XDG_STATE_HOME"] ?? "", "toolmux/dashboard");
     assert.equal(readdirSync(state).length, 1);
     await end(dashboard);

@@ -69,9 +69,9 @@ const UNSTABLE: readonly (readonly [pattern: RegExp, word: string])[] = [
   [/\b[\d,.]+ ?(?:B|KB|KiB|MB|MiB|GB|GiB)\b/g, "SIZE"],
   [/\b[\d,.]+\/s\b/g, "RATE"],
   // The mark of a figure that is within noise.
-  [/\* ?(?=[+−]|\d+%)/g, ""],
+  [/\* ?(?=[+−]|[\d.]+%)/g, ""],
   [/[+−]TIME/g, "TIME"],
-  [/\b\d+%/g, "PERCENT"],
+  [/\b[\d.]+%/g, "PERCENT"],
   [/(?<![\d.])\d+\.\d+\.\d+(?!\d|\.\d)(?:-[\w.-]+)?/g, "VERSION"],
   [/\b[0-9a-f]{8,64}\b/g, "ID"],
   [/\bcall([ :])\d+/g, "call$1NUMBER"],
