@@ -107,7 +107,8 @@ function readQuestion(value: unknown, where: string): Question | undefined {
 }
 
 const NAMES: NameRules = { separator: "__", maxLength: 64 };
-const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+const digest = (data: string | Uint8Array): Uint8Array =>
+  createHash("sha256").update(data).digest();
 
 /** The tools as a hub would list them, and their ids. */
 export interface ToolCatalog {

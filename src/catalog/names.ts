@@ -1,5 +1,8 @@
-/** SHA-256 of a text's UTF-8 bytes. Passed as an argument, so that this layer needs no crypto import at start-up. */
-export type Sha256 = (text: string) => Uint8Array;
+/**
+ * SHA-256 of bytes, or of a text's UTF-8 bytes. Passed as an argument, so that this layer needs no crypto import at
+ * start-up.
+ */
+export type Sha256 = (data: string | Uint8Array) => Uint8Array;
 
 export interface NameRules {
   readonly separator: string;

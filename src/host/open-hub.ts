@@ -426,7 +426,7 @@ export function openTrialHub(
   return openHub(manifest, context, log, { kinds: [], authorizes: false, snapshots });
 }
 
-/** The hash for names that must be shortened. `node:crypto` is loaded only if there is such a name. */
-function sha256(text: string): Uint8Array {
-  return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
+/** The hash of names that must be shortened, and of definitions. `node:crypto` is loaded only with the first of them. */
+function sha256(data: string | Uint8Array): Uint8Array {
+  return process.getBuiltinModule("node:crypto").createHash("sha256").update(data).digest();
 }

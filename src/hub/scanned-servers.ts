@@ -80,11 +80,7 @@ export class ScannedServers {
   constructor(options: ScannedServersOptions) {
     this.#options = options;
     const { sha256 } = options;
-    this.#scanner = new Scanner((bytes) =>
-      Buffer.from(
-        sha256(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")),
-      ).toString("base64"),
-    );
+    this.#scanner = new Scanner((bytes) => Buffer.from(sha256(bytes)).toString("base64"));
   }
 
   /** Called when what servers list may have changed. */

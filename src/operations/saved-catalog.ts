@@ -62,6 +62,6 @@ async function sourceOf(
   };
 }
 
-function sha256(text: string): Uint8Array {
-  return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
+function sha256(data: string | Uint8Array): Uint8Array {
+  return process.getBuiltinModule("node:crypto").createHash("sha256").update(data).digest();
 }

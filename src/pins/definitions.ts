@@ -79,10 +79,10 @@ export function definitionOf(source: DefinitionSource, sha256: Sha256): Definiti
   const known = source.kind === "instructions" ? undefined : digests.get(source.item);
   if (known !== undefined) return { kind, name, digest: known };
   const isLarge = source.kind !== "instructions" && sizeOf(source) > MAX_PARSED_SIZE;
-  const text = isLarge
-    ? `${kind} ${name} ${textOf(source.item.original ?? source.item.bytes)}`
-    : JSON.stringify([kind, name, ...Object.entries(partsOf(source))]);
-  const hash = sha256(text);
+  const content = isLarge
+    ? [Buffer.from(sha256(source.item.original ?? source.item.bytes)).toString("base64url")]
+    : Object.entries(partsOf(source));
+  const hash = sha256(JSON.stringify([kind, name, ...content]));
   const digest = Buffer.from(hash).toString("base64url");
   if (source.kind !== "instructions") digests.set(source.item, digest);
   return { kind, name, digest };

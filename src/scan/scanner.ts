@@ -42,10 +42,10 @@ export class Scanner {
 
   /** Scans an entry, if that was not done before. */
   examine(source: ScannedSource): ScannedEntry {
-    const same = this.#ofBytes.get(source.bytes);
-    if (same !== undefined) return same;
-    const key = this.#keyOf(source);
-    return this.#keep(source, key, this.#kept.get(key) ?? examineEntry(valueOf(source)));
+    const found = this.#find(source);
+    return typeof found === "string"
+      ? this.#keep(source, found, examineEntry(valueOf(source)))
+      : found;
   }
 
   /**
@@ -62,14 +62,13 @@ export class Scanner {
     const suspects: Source[] = [];
     let start = performance.now();
     for (const source of sources) {
-      let scanned = this.#ofBytes.get(source.bytes);
-      const key = scanned === undefined ? this.#keyOf(source) : "";
-      const kept = this.#kept.get(key);
-      if (kept !== undefined) scanned = this.#keep(source, key, kept);
+      const found = this.#find(source);
+      let scanned = typeof found === "string" ? undefined : found;
       const steps = scanned === undefined ? examineInSteps(valueOf(source)) : undefined;
       do {
         const step = steps?.next();
-        if (step?.done === true) scanned = this.#keep(source, key, step.value);
+        if (step?.done === true && typeof found === "string")
+          scanned = this.#keep(source, found, step.value);
         if (performance.now() - start >= TURN) {
           await pause();
           if (isOver()) return suspects;
@@ -83,6 +82,15 @@ export class Scanner {
 
   #keyOf({ bytes, isText }: ScannedSource): string {
     return `${isText === true ? "text " : ""}${this.#digest(bytes)}`;
+  }
+
+  /** What an earlier scan has found in an entry, or the key under which that is to be kept. */
+  #find(source: ScannedSource): ScannedEntry | string {
+    const same = this.#ofBytes.get(source.bytes);
+    if (same !== undefined) return same;
+    const key = this.#keyOf(source);
+    const kept = this.#kept.get(key);
+    return kept === undefined ? key : this.#keep(source, key, kept);
   }
 
   #keep(source: ScannedSource, key: string, scanned: ScannedEntry): ScannedEntry {

@@ -6,7 +6,8 @@ import type { ExposureRules } from "../../src/catalog/exposure.ts";
 import { buildCatalog, type CatalogSource, type Catalog } from "../../src/catalog/catalog.ts";
 import { EMPTY_LISTING, readAnnotations, readPage } from "../../src/catalog/listing.ts";
 
-const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+const digest = (data: string | Uint8Array): Uint8Array =>
+  createHash("sha256").update(data).digest();
 const naming = { separator: "__", maxLength: 50 };
 
 function source(

@@ -19,7 +19,8 @@ import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import { buildNotification } from "../../src/jsonrpc/message.ts";
 import { Choices } from "../generate.ts";
 
-const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+const digest = (data: string | Uint8Array): Uint8Array =>
+  createHash("sha256").update(data).digest();
 const SEEDS = 60;
 const STEPS = 25;
 

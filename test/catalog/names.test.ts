@@ -4,7 +4,8 @@ import { describe, it } from "node:test";
 import * as fc from "fast-check";
 import { isExposable, matchesGlob, prefixName, shortenName } from "../../src/catalog/names.ts";
 
-const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+const digest = (data: string | Uint8Array): Uint8Array =>
+  createHash("sha256").update(data).digest();
 const rules = { separator: "__", maxLength: 50 };
 const expose = (server: string, prefix: string, remoteName: string, name = remoteName): string => {
   const full = prefixName(rules, prefix, name);

@@ -34,7 +34,7 @@ const untilTrue = (what: string, find: () => boolean): Promise<unknown> =>
  * suites run beside each other, a task takes longer than it works.
  */
 const SECONDS = 1;
-const MAX_TASK = process.env["CI"] === undefined ? 50 : 150;
+const MAX_TASK = process.env["CI"] === undefined ? 50 : 100;
 
 const XSS = [
   `<img src=x onerror="window.hacked=1">`,

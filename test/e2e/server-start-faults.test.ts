@@ -119,7 +119,7 @@ describe("a listing without an end", () => {
           );
           for (const name of others.slice(-1)) await assertServes(client, name);
           await assertServes(client, "bad__fine");
-          assert.ok(peakMemory(client.pid) < 800, `${peakMemory(client.pid)} MB`);
+          assert.ok(peakMemory(client.pid) < 600, `${peakMemory(client.pid)} MB`);
         },
         PATIENT,
       ));

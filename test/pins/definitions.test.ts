@@ -20,7 +20,8 @@ import {
   sourcesOf,
 } from "../../src/pins/definitions.ts";
 
-const sha256 = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+const sha256 = (data: string | Uint8Array): Uint8Array =>
+  createHash("sha256").update(data).digest();
 
 function listingOf(tools: string, prompts = "", instructions?: string): ServerListing {
   const read = (kind: "tools" | "prompts", entries: string) => {

@@ -71,7 +71,8 @@ describe("a URI that no server lists", () => {
 
   /** Looks for it. @returns its server, and which sections of the catalog are looked at for that */
   function look(uri: string, linked?: string) {
-    const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+    const digest = (data: string | Uint8Array): Uint8Array =>
+      createHash("sha256").update(data).digest();
     const seen = new Set<string>();
     const watched = new Proxy<Catalog>(buildCatalog([source], names, digest), {
       get(target, key: keyof Catalog) {
