@@ -6,7 +6,7 @@ import { parseCommandLine } from "./args.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { openLog } from "./command-log.ts";
 import type { ServeCommandOptions } from "./commands/serve.ts";
-import { clientFlags, OWN_OPTIONS } from "./client-flags.ts";
+import { clientFlags, ownOptionIn } from "./client-flags.ts";
 import { ATTACH, SERVE } from "./serve-commands.ts";
 
 /**
@@ -55,8 +55,7 @@ function readInvocation(argv: readonly string[]): Invocation<ServeCommandOptions
     const invocation = request.invocation as unknown as Invocation<ServeCommandOptions>;
     const { options } = invocation;
     const isShared = request.command === ATTACH || (options.shared && !options.private);
-    const isForOneHub = OWN_OPTIONS.some((name) => Boolean(options[name]));
-    if (!isShared || isForOneHub) return undefined;
+    if (!isShared || ownOptionIn(options) !== undefined) return undefined;
     clientFlags(options);
     return invocation;
   } catch (error) {

@@ -9,7 +9,14 @@ type ClientOptions = Pick<
 >;
 
 /** Options that the shared hub cannot apply to one client. */
-export const OWN_OPTIONS = ["http", "dashboard", "record"] as const;
+const OWN_OPTIONS = ["http", "dashboard", "record"] as const;
+
+/** The name of the first option that is given and needs a hub of its own; undefined: there is none. */
+export function ownOptionIn(
+  options: Pick<ServeCommandOptions, (typeof OWN_OPTIONS)[number]>,
+): string | undefined {
+  return OWN_OPTIONS.find((name) => options[name] !== undefined && options[name] !== false);
+}
 
 /** What the options say about the client. @throws {HubError} usage */
 export function clientFlags(options: ClientOptions): ClientFlags {

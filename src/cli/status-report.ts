@@ -467,36 +467,22 @@ function toEntry(diagnosis: ServerDiagnosis): object {
   const { server: name, state, transport, package: named } = diagnosis;
   const url = transport === "remote" ? diagnosis.start : undefined;
   const endpoint = transport === "fleet" ? diagnosis.start : undefined;
-  if (diagnosis.state === "disabled")
-    return { name, state, transport, url, endpoint, package: named };
+  const entry = { name, state, transport, url, endpoint, package: named };
+  if (diagnosis.state === "disabled") return entry;
   if (diagnosis.state === "starting") {
     const elapsed = Math.round(diagnosis.elapsed);
-    return { name, state, transport, url, endpoint, package: named, elapsed };
+    return { ...entry, elapsed };
   }
   if (diagnosis.state !== "connected") {
     const { message, code, step, stderr } = diagnosis.cause;
     const error = { code, message, step, stderr };
-    return {
-      name,
-      state,
-      transport,
-      url,
-      endpoint,
-      package: named,
-      error,
-      remedies: diagnosis.hints,
-    };
+    return { ...entry, error, remedies: diagnosis.hints };
   }
   const { shown, document, unusedRules = [] } = diagnosis;
   const { era, protocolVersion, implementation, tools, prompts, resources } = document;
   const { startDuration, pid, memory, strayOutput, capabilityFaults } = document;
   return {
-    name,
-    state,
-    transport,
-    url,
-    endpoint,
-    package: named,
+    ...entry,
     way: transport === "remote" ? document.transport : undefined,
     era,
     protocolVersion,

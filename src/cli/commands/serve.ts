@@ -17,7 +17,7 @@ import { StderrWriter } from "../../terminal/stderr.ts";
 import { type ServerSubset, subsetOf } from "../../upstream/profile.ts";
 import { type HttpOptions, readHttpAddress } from "../http-options.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { clientFlags, OWN_OPTIONS, serverNamesIn } from "../client-flags.ts";
+import { clientFlags, ownOptionIn, serverNamesIn } from "../client-flags.ts";
 
 /** Maximum wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;
@@ -166,7 +166,7 @@ async function serveAttached(
     log("warn", `this client gets a hub of its own, not the shared one: ${reason}`);
     return undefined;
   };
-  const own = OWN_OPTIONS.find((name) => options[name] !== undefined && options[name] !== false);
+  const own = ownOptionIn(options);
   if (own !== undefined) return stayPrivate(`--${own} is for one hub alone`);
   if (context.platform === "win32") return stayPrivate("Windows has no shared hubs yet");
   const { attachClient } = await import("../../host/attach.ts");
