@@ -70,10 +70,11 @@ function runScript(
     return Promise.resolve(text("An argument must not have the character NUL.", true));
   if (signal.aborted) return Promise.resolve(text("The call was cancelled.", true));
   return new Promise((resolve) => {
-    const child = spawn("/bin/sh", ["-c", cmd], {
+    // Both streams of the command are one pipe: of two, nobody could tell in which order they were written.
+    const child = spawn("/bin/sh", ["-c", 'exec /bin/sh -c "$0" 2>&1', cmd], {
       ...(workingDir !== undefined && { cwd: workingDir }),
       env: { ...environment, ...env, ...variables },
-      stdio: ["ignore", "pipe", "pipe"],
+      stdio: ["ignore", "pipe", "ignore"],
       // A process group of its own, so that the children of the command can be ended with it.
       detached: true,
     });
@@ -87,7 +88,6 @@ function runScript(
       size += piece.length;
     };
     child.stdout.on("data", keep);
-    child.stderr.on("data", keep);
     const stop = (): void => {
       if (group === undefined) return;
       sendSignal(-group, "SIGTERM");

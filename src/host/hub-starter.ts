@@ -50,9 +50,18 @@ export class HubStarter {
 
   async #startOne(): Promise<void> {
     await makeManifest(this.#context);
+    const isFree = (await tryPort("127.0.0.1", PORT)) === undefined;
+    const ended = await this.#startAt(isFree ? PORT : 0);
+    if (ended === undefined) return;
+    // Another process may have taken the port since it was tried, if only to try it, too.
+    const reason = isFree ? await this.#startAt(0) : ended;
+    if (reason !== undefined) throw new HubError("usage", `The hub has ended again:\n${reason}`);
+  }
+
+  /** @returns the last lines of its log if it has ended, undefined if it can be reached */
+  async #startAt(port: number): Promise<string | undefined> {
     const [file, ...firstArgs] = ownCommand();
     const { env, cwd } = this.#context;
-    const port = (await tryPort("127.0.0.1", PORT)) === undefined ? PORT : 0;
     const child = await startProcess({
       file,
       args: [...firstArgs, "serve", "--http", String(port), "--token", "auto"],
@@ -85,11 +94,8 @@ export class HubStarter {
     const deadline = systemClock.now() + START_LIMIT;
     while (systemClock.now() < deadline) {
       const hubs = await findRunningHubs(this.#context);
-      if (hubs.some(({ pid }) => pid === child.pid)) return;
-      if (hasEnded) {
-        const reason = output.trim().split("\n").slice(-4).join("\n");
-        throw new HubError("usage", `The hub has ended again:\n${reason}`);
-      }
+      if (hubs.some(({ pid }) => pid === child.pid)) return undefined;
+      if (hasEnded) return output.trim().split("\n").slice(-4).join("\n");
       await pause(systemClock, CHECK_INTERVAL, this.#closed.signal);
     }
     process.kill(child.pid, "SIGTERM");

@@ -236,7 +236,7 @@ function mayHoldNullMember(bytes: Buffer, { start, end }: ByteRange): boolean {
     if (startsWithAt(bytes, at, ERROR_MEMBER) || startsWithAt(bytes, other, RESULT_MEMBER))
       return true;
   }
-  return end - start > NULL_START.length && startsWithAt(bytes, start, NULL_START);
+  return end - start >= NULL_START.length && startsWithAt(bytes, start, NULL_START);
 }
 const NULL_ID = utf8("null");
 const NULL_START = utf8("null,");

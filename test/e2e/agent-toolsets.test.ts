@@ -74,7 +74,7 @@ describe("an agent's file with toolsets", () => {
       const mark = join(folder.dir, "agents/mark");
       const shell = {
         show: {
-          cmd: 'printf "%s|%s" "$what" "$FIXED"; echo err >&2',
+          cmd: 'echo first >&2; printf "%s|%s" "$what" "$FIXED"; echo last >&2',
           args: { what: {} },
           env: { FIXED: "f" },
         },
@@ -117,7 +117,7 @@ describe("an agent's file with toolsets", () => {
         return [content[0]?.text, isError];
       };
       const what = "$(touch mark); `touch mark` ' \" ${HOME}";
-      assert.deepEqual(await textOf("show", { what }), [`${what}|ferr\n`, false]);
+      assert.deepEqual(await textOf("show", { what }), [`first\n${what}|flast\n`, false]);
       assert.ok(!existsSync(mark));
       assert.deepEqual(await textOf("fail"), ["[ended by exit code 3]", true]);
       assert.ok(existsSync(mark));

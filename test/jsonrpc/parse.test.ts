@@ -517,6 +517,7 @@ describe("the id of a response that cannot be parsed", () => {
     ['{"result":{"id":8,"v":NaN},"id":7,"jsonrpc":"2.0"}', 7],
     ['{"result":{"id":8,"t":"}"},"id": 7', 7],
     ['{"id":7,"error":{"code":NaN}}', 7],
+    ['{"jsonrpc":"2.0","id":7,"result":null,}', 7],
     ['{"id":7,"result":{},"jsonrpc":"1.0"}', 7],
     ['{"jsonrpc":"2.0","result":{"id":8', undefined],
     ['{"jsonrpc":"2.0","result":{"t":"\\"},"id":8,', undefined],
