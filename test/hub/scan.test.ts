@@ -12,6 +12,7 @@ import {
   sendRequest,
   setUpHub,
 } from "../fixtures/memory-hub.ts";
+import { waitFor } from "../harness/wait.ts";
 import { turn } from "../fixtures/virtual-clock.ts";
 import { notify } from "../fixtures/peer-messages.ts";
 
@@ -56,6 +57,18 @@ function alertsOf(hub: Hub): readonly string[] {
     .map(({ server = "", text }) => `${server} ${text}`);
 }
 
+/** The alerts, when there are so many: an alert comes when the definitions were compared with the pins, too. */
+function awaitAlerts(hub: Hub, count: number): Promise<readonly string[]> {
+  return waitFor(
+    `${count} alerts`,
+    () => {
+      const alerts = alertsOf(hub);
+      return alerts.length === count ? alerts : undefined;
+    },
+    20_000,
+  );
+}
+
 function found(hub: Hub): readonly string[] {
   return hub.scanned
     .list()
@@ -86,8 +99,7 @@ describe("the scan of what servers list", () => {
       "a instructions instructions override hard",
       "b tool w imperative soft",
     ]);
-    const [alert = "", ...others] = alertsOf(hub);
-    assert.deepEqual(others, []);
+    const [alert = ""] = await awaitAlerts(hub, 1);
     assert.match(alert, /^a .*\ntool "x", description: override: .*Ignore all/);
     // Clients see them all the same.
     assert.deepEqual(await listToolNames(client), ["a__x", "a__y", "a__z", "b__w"]);
@@ -98,9 +110,11 @@ describe("the scan of what servers list", () => {
     const { hub } = await begin({ a });
     assert.deepEqual([found(hub), alertsOf(hub)], [[], []]);
     await relist(hub, a, toolOf("x", BAD));
-    assert.deepEqual([found(hub), alertsOf(hub).length], [["a tool x override hard"], 1]);
+    assert.deepEqual(found(hub), ["a tool x override hard"]);
+    await awaitAlerts(hub, 1);
     await relist(hub, a, toolOf("x", "Adds."));
-    assert.deepEqual([found(hub), alertsOf(hub)], [[], []]);
+    assert.deepEqual(found(hub), []);
+    await awaitAlerts(hub, 0);
   });
 
   it("says which tools of other servers a tool gives orders about, as long as they are there", async () => {
@@ -133,8 +147,8 @@ describe("the scan of what servers list", () => {
       },
     );
     assert.deepEqual(found(hub), ["b tool y override hard"]);
-    const texts = alertsOf(hub);
-    assert.deepEqual([texts.length, texts[0]?.slice(0, 2)], [1, "b "]);
+    const [text] = await awaitAlerts(hub, 1);
+    assert.equal(text?.slice(0, 2), "b ");
   });
 
   it("under `block` shows nothing with hard findings, and passes no call of it on", async () => {
@@ -173,7 +187,7 @@ describe("the scan of what servers list", () => {
       .list("a")
       .flatMap((one) => one.findings.map((finding) => finding.excerpt));
     assert.equal(excerpts.length, 2);
-    for (const text of [...excerpts, ...alertsOf(hub)]) {
+    for (const text of [...excerpts, ...(await awaitAlerts(hub, 1))]) {
       assert.ok(!text.includes("hunter2"), text);
       assert.doesNotMatch(text.replaceAll("\n", ""), /[\p{C}\p{DI}]/u);
     }
