@@ -58,20 +58,32 @@ export interface ConversationsOptions {
 export class Conversations {
   readonly #options: ConversationsOptions;
   readonly #conversations = new Map<string, Conversation>();
-  readonly #opening = new Map<string, Promise<Conversation>>();
+  /** The conversations that are being opened again, by id. */
+  readonly #opening = new Map<string, Promise<Conversation | undefined>>();
 
   constructor(options: ConversationsOptions) {
     this.#options = options;
   }
 
-  get all(): readonly Conversation[] {
+  /** The open conversations. Closes those that another process has forgotten. */
+  async all(): Promise<readonly Conversation[]> {
     this.#closeIdle();
+    await Promise.all([...this.#conversations.values()].map((one) => this.#closeForgotten(one)));
     return [...this.#conversations.values()];
   }
 
-  get(id: string): Conversation | undefined {
+  /** An open conversation; undefined if there is none, or if another process has forgotten it. */
+  async get(id: string): Promise<Conversation | undefined> {
     this.#closeIdle();
+    const open = this.#conversations.get(id);
+    if (open !== undefined) await this.#closeForgotten(open);
     return this.#conversations.get(id);
+  }
+
+  async #closeForgotten(conversation: Conversation): Promise<void> {
+    if (!(await conversation.session.isForgotten())) return;
+    conversation.session.discard();
+    this.close(conversation);
   }
 
   /**
@@ -105,15 +117,14 @@ export class Conversations {
    * @throws {HubError} see `HubAgents.open`; sessionBusy
    */
   async resume(id: string): Promise<Conversation | undefined> {
-    const open = this.get(id);
+    const isOpening = this.#opening.get(id);
+    if (isOpening !== undefined) return isOpening;
+    const open = await this.get(id);
     if (open !== undefined) {
       await open.session.refresh(new AbortController().signal);
       return open;
     }
-    const file = await (await this.#options.openStore()).find(USER, id);
-    if (file === undefined || file.header.from !== (await this.#options.readFrom()))
-      return undefined;
-    const opening = this.#opening.get(id) ?? this.#reopen(file);
+    const opening = this.#opening.get(id) ?? this.#reopen(id);
     this.#opening.set(id, opening);
     try {
       return await opening;
@@ -124,14 +135,17 @@ export class Conversations {
 
   /** Closes a conversation and removes what is kept of it. @returns whether there was one */
   async forget(id: string, signal: AbortSignal): Promise<boolean> {
-    const open = this.get(id);
+    const open = await this.get(id);
     open?.session.discard();
     if (open !== undefined) this.close(open);
     return (await (await this.#options.openStore()).forget(USER, id, signal)) || open !== undefined;
   }
 
-  async #reopen(file: ConversationFile): Promise<Conversation> {
-    const { id, agent, created } = file.header;
+  async #reopen(id: string): Promise<Conversation | undefined> {
+    const file = await (await this.#options.openStore()).find(USER, id);
+    if (file === undefined || file.header.from !== (await this.#options.readFrom()))
+      return undefined;
+    const { agent, created } = file.header;
     const opened = await this.#options.openAgent(agent);
     let conversation: Conversation;
     try {
@@ -145,6 +159,8 @@ export class Conversations {
       return conversation;
     } catch (error) {
       this.close(conversation);
+      // Another process has forgotten it in the meantime.
+      if (toHubError(error).code === "sessionNotFound") return undefined;
       throw error;
     }
   }
