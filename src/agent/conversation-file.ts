@@ -33,6 +33,11 @@ export interface ConversationHeader {
   readonly created: number;
 }
 
+/** `ConversationHeader.from` of an agent of a file. @param source the path or the reference of the file */
+export function fileOrigin(source: string): string {
+  return `file ${source}`;
+}
+
 const headerSchema = v.object({
   format: v.literal(CONVERSATION_FORMAT),
   id: v.string(),

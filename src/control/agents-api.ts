@@ -7,12 +7,13 @@ import { notFound } from "./requests.ts";
 import type { Handlers } from "./routes.ts";
 import type { AgentDocument } from "./schemas.ts";
 
-/** The agents of a hub's manifest. Each method reads the manifest again. */
+/** The agents of a hub's manifest, and those in files and in the store. Each method reads the manifest again. */
 export interface HubAgents {
   /** All agents, and why some cannot be used. */
   list(): Promise<readonly AgentDocument[]>;
   /**
    * Makes an agent ready to run with the tools of this hub.
+   * @param name its name in the list, or the path or the reference of its file
    * @throws {HubError} agentNotFound, agentInvalid or manifestInvalid; the errors of opening its model
    */
   open(

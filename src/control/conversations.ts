@@ -3,7 +3,11 @@ import { Buffer } from "node:buffer";
 import { randomUUID } from "node:crypto";
 import { setInterval } from "node:timers";
 import type { OpenedAgent } from "../agent/agent.ts";
-import type { ConversationFile } from "../agent/conversation-file.ts";
+import {
+  type ConversationFile,
+  type ConversationHeader,
+  fileOrigin,
+} from "../agent/conversation-file.ts";
 import {
   type ConversationStore,
   type KeptConversation,
@@ -14,6 +18,7 @@ import { titleOf, type TranscriptEntry } from "../agent/transcript.ts";
 import { eventsOf, type ToldEvent, type ToldOptions } from "../agent/transcript-events.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
+import { notFound } from "./requests.ts";
 import type { RunDocument } from "./schemas.ts";
 
 /** Maximum number of open conversations. A new one replaces the one that has been idle for the longest time. */
@@ -37,8 +42,18 @@ export interface ConversationAgent extends OpenedAgent {
   readonly client: string;
   /** The mode that limits the agent's tools. */
   readonly mode: string | undefined;
-  /** The manifest that the agent is of; see `ConversationHeader`. */
+  /** The agent as it is opened again, and the manifest or the file that it is of; see `ConversationHeader`. */
+  readonly opener: string;
   readonly from: string;
+  /** The path or the reference of its file; undefined: it is of the manifest. */
+  readonly file: string | undefined;
+  /**
+   * The text that an agent gets for a message of the person: a message such as `/fix-lint src` may name a prompt of the
+   * agent's file.
+   */
+  expand(message: string, agent: string): string;
+  /** The names of the prompts of an agent of its file. */
+  promptsOf(agent: string): readonly string[];
   /** Limits the agent's tools to a mode, from its next turn on. @throws {HubError} usage if there is no such mode */
   setMode(mode: string): Promise<void>;
 }
@@ -93,7 +108,7 @@ export class Conversations {
   async start(opened: ConversationAgent): Promise<Conversation> {
     const id = randomUUID();
     const { spec } = opened.agent;
-    const header = { id, agent: spec.name, from: opened.from, created: Date.now() };
+    const header = { id, agent: opened.opener, from: opened.from, created: Date.now() };
     const isKept = spec.persist !== false;
     const begin = async (): Promise<ConversationFile> =>
       (await this.#options.openStore()).begin(USER, header);
@@ -105,10 +120,10 @@ export class Conversations {
     }
   }
 
-  /** The conversations with agents of this hub's manifest that are kept, the last used first. */
+  /** The conversations with agents of this hub's manifest and of files that are kept, the last used first. */
   async kept(): Promise<readonly KeptConversation[]> {
     const [store, from] = await Promise.all([this.#options.openStore(), this.#options.readFrom()]);
-    return (await store.list(USER)).filter((one) => one.from === from);
+    return (await store.list(USER)).filter((one) => isOf(one, from));
   }
 
   /**
@@ -143,12 +158,13 @@ export class Conversations {
 
   async #reopen(id: string): Promise<Conversation | undefined> {
     const file = await (await this.#options.openStore()).find(USER, id);
-    if (file === undefined || file.header.from !== (await this.#options.readFrom()))
-      return undefined;
-    const { agent, created } = file.header;
+    if (file === undefined || !isOf(file.header, await this.#options.readFrom())) return undefined;
+    const { agent, created, from } = file.header;
     const opened = await this.#options.openAgent(agent);
     let conversation: Conversation;
     try {
+      // The manifest may have got an agent of that name.
+      if (opened.from !== from) throw notFound(`conversation "${id}"`);
       conversation = this.#add(id, opened, file, created);
     } catch (error) {
       await opened.close();
@@ -201,6 +217,14 @@ export class Conversations {
         this.close(conversation);
     }
   }
+}
+
+/** Whether a conversation is with an agent of this manifest, or of a file. */
+function isOf(
+  { from, agent }: Pick<ConversationHeader, "from" | "agent">,
+  manifest: string,
+): boolean {
+  return from === manifest || from === fileOrigin(agent);
 }
 
 /** One event, or consecutive deltas of one text, each of which has its own number. */
@@ -264,10 +288,12 @@ export class Conversation {
 
   get document(): RunDocument {
     const { id, agent, state, waiting, tokensUsed, window } = this.session;
+    const prompts = this.#opened.promptsOf(agent.spec.name);
     return {
       id,
       client: this.#opened.client,
       agent: agent.spec.name,
+      ...(this.#opened.file !== undefined && { file: this.#opened.file }),
       model: agent.model.name,
       ...(this.#mode !== undefined && { mode: this.#mode }),
       title: this.#title === "" ? this.session.transcript.title : this.#title,
@@ -278,11 +304,13 @@ export class Conversation {
       lastEvent: this.#seq,
       kept: this.session.isKept,
       ...(window !== undefined && { leftOut: window.leftOut }),
+      ...(prompts.length > 0 && { prompts: [...prompts] }),
     };
   }
 
   /** Sends a message to the agent. Events report its outcome, even if the message is refused. */
-  send(message: string): void {
+  send(written: string): void {
+    const message = this.#opened.expand(written, this.session.agent.spec.name);
     if (this.#title === "" && this.session.transcript.messages.length === 0)
       this.#title = titleOf(message);
     void this.#follow(message, this.#cancelled.signal);

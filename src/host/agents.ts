@@ -1,4 +1,5 @@
 import { type Agent, agentNotFound, AgentSet } from "../agent/agent.ts";
+import { fileOrigin } from "../agent/conversation-file.ts";
 import { agentToolSettings } from "../agent/tool-search.ts";
 import { expandMessage } from "../agent-files/named-prompts.ts";
 import { MemoryFile } from "../agent-files/memory-file.ts";
@@ -168,7 +169,7 @@ function rulesOf(
 }
 
 /** The parts of a file that are not supported or not trusted. */
-function notesOn(file: AgentFile): readonly string[] {
+export function notesOn(file: AgentFile): readonly string[] {
   const restrictions = describeRestrictions(file);
   const unsupported = file.unsupported.map(formatProblem);
   return restrictions === undefined ? unsupported : [...unsupported, restrictions];
@@ -176,7 +177,7 @@ function notesOn(file: AgentFile): readonly string[] {
 
 /** The manifest or the file that agents are of, as `ConversationHeader.from` has it. */
 export function originOf(manifest: Pick<Manifest, "sources">, file?: AgentFile): string {
-  return file === undefined ? manifestOrigin(manifest) : `file ${file.source}`;
+  return file === undefined ? manifestOrigin(manifest) : fileOrigin(file.source);
 }
 
 /** Whether this is the empty manifest that stands for a missing one. */

@@ -55,7 +55,7 @@ interface Setup {
 async function withFiles(
   limits: Readonly<Record<string, string>>,
   times: number,
-  options: AgentHubSettings["options"],
+  options: NonNullable<AgentHubSettings["options"]>,
   use: (setup: Setup) => Promise<void>,
 ): Promise<void> {
   const home = await realpath(await mkdtemp(join(tmpdir(), "agents-of-files-")));

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
 
@@ -180,6 +180,93 @@ describe("the control API for agents", () => {
         assert.equal((refused.document["error"] as Json)["code"], "notFound", path);
       }
       watching.abort();
+    }));
+
+  it("has agents of files with their welcome and their prompts, which a message can name", () =>
+    withApi(async (setup) => {
+      prepare(setup);
+      const write = (file: string, text: string): string => {
+        const path = join(setup.folder, file);
+        mkdirSync(dirname(path), { recursive: true });
+        writeFileSync(path, text);
+        return path;
+      };
+      const guide = write(
+        ".config/toolmux/agents/guide.yaml",
+        `agents:
+  root:
+    model: main
+    description: Guides.
+    instruction: I
+    welcome_message: |
+      Hello **you**.
+    commands:
+      say: {description: Says it, instruction: "say \${args} to $HOME"}
+      plain: call it
+    toolsets: [{type: toolmux, filter: {servers: [a]}}]
+`,
+      );
+      const foreign = write(
+        ".cagent/agents/foreign.yaml",
+        `agents:
+  root:
+    model: main
+    instruction: I
+    toolsets: [{type: mcp, command: x, args: [hunter2]}]
+    commands: {home: "at $HOME"}
+`,
+      );
+      await setup.ask("POST", "/servers/a/start?wait=5s");
+      await eventually("the tool", () => setup.hub.catalog.tools.entries.length > 0);
+      const { document: list } = await setup.ask("GET", "/agents");
+      const [one, other] = (list["agents"] as readonly Json[]).slice(3);
+      assert.deepEqual(
+        { ...one, tools: undefined, description: undefined },
+        {
+          name: "guide.yaml",
+          file: guide,
+          model: "main",
+          description: undefined,
+          instruction: "I",
+          tools: undefined,
+          welcome: "Hello **you**.",
+          prompts: [
+            { name: "say", description: "Says it", instruction: "say \${args} to $HOME" },
+            { name: "plain", instruction: "call it" },
+          ],
+          usable: true,
+        },
+      );
+      assert.deepEqual(one?.["tools"], ["a__x"]);
+      assert.deepEqual([other?.["name"], other?.["file"]], ["foreign.yaml", foreign]);
+      const notes = JSON.stringify(other?.["notes"]);
+      assert.ok(notes.includes("toolmux trust") && !notes.includes("hunter2"), notes);
+
+      const begun = await setup.ask("POST", "/agents/guide.yaml/runs", {
+        message: "/say 'good day' friend",
+      });
+      const { id, file, agent, prompts } = begun.document;
+      assert.deepEqual([file, agent, prompts], [guide, "root", ["say", "plain"]]);
+      const said = await eventsUntil(setup, id, "runComplete");
+      const text = `say good day friend to ${setup.folder}`;
+      assert.deepEqual([said[0]?.["text"], said.at(-1)?.["text"]], [text, `You said: ${text}`]);
+      // It is kept as the terminal keeps it, and goes on with the agent of the file.
+      await setup.ask("DELETE", `/runs/${String(id)}`);
+      const listed = (await setup.ask("GET", "/conversations")).document["conversations"];
+      assert.deepEqual(
+        (listed as Json[]).map((kept) => [kept["id"], kept["agent"]]),
+        [[id, guide]],
+      );
+      const opened = await setup.ask("POST", `/conversations/${String(id)}/open`);
+      const last = Number(opened.document["lastEvent"]);
+      await setup.ask("POST", `/runs/${String(id)}/message`, { message: "/plain" });
+      const called = await eventsUntil(setup, id, "runComplete", last);
+      assert.equal(called.at(-1)?.["text"], "It said: hello");
+
+      // A file that is not trusted reads no variables, and has no tools of its own.
+      const untrusted = await setup.ask("POST", "/agents/foreign.yaml/runs", { message: "/home" });
+      const answered = await eventsUntil(setup, untrusted.document["id"], "runComplete");
+      assert.equal(answered.at(-1)?.["text"], "You said: at $HOME");
     }));
 
   it("lists agents with what keeps them from running, and refuses what is not there", () =>

@@ -60,7 +60,11 @@ async function setUp(
       notes: [],
       client: "c",
       mode: undefined,
+      opener: "main",
       from: "manifest /m.toml",
+      file: undefined,
+      expand: (message: string) => message,
+      promptsOf: () => [],
       setMode: () => Promise.resolve(),
       close: async () => void opened.count--,
     };
