@@ -231,7 +231,7 @@ describe("the control API for agents", () => {
           tools: undefined,
           welcome: "Hello **you**.",
           prompts: [
-            { name: "say", description: "Says it", instruction: "say \${args} to $HOME" },
+            { name: "say", description: "Says it", instruction: "say ${args} to $HOME" },
             { name: "plain", instruction: "call it" },
           ],
           usable: true,

@@ -261,8 +261,8 @@ function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: Age
             <p class="about bad pre">{problem}</p>
             {secret === undefined ? (
               <p key="edit" class="about">
-                Fix {agent.file === undefined ? "its table in the manifest" : agent.file}; it is
-                read again when you come back to this view.
+                Fix {agent.file ?? "its table in the manifest"}; it is read again when you come back
+                to this view.
               </p>
             ) : (
               <ul key="secret" class="plain">
