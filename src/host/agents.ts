@@ -79,12 +79,16 @@ export function openAgents(options: OpenAgentsOptions): OpenedAgents {
   const own = file && openFileTools(file, manifest, context, log, person);
   const redact = (text: string): string =>
     own?.redact(redactor.apply(text)) ?? redactor.apply(text);
-  const toolbox =
-    file === undefined
-      ? hubTools
-      : new AgentFileToolbox(hubTools, own?.toolbox, rulesOf(file, options, redact));
+  const ofFile =
+    file &&
+    new AgentFileToolbox(
+      hubTools,
+      own?.toolbox,
+      rulesOf(file, options, redact, (name, signal) => agentSet.model(name, signal)),
+    );
+  const toolbox = ofFile ?? hubTools;
   const models = file === undefined ? manifest.models : modelsFor(file, manifest.models);
-  const agentSet = new AgentSet({
+  const agentSet: AgentSet = new AgentSet({
     specs: options.specs ?? specsOf(options),
     toolbox,
     clock,
@@ -94,6 +98,7 @@ export function openAgents(options: OpenAgentsOptions): OpenedAgents {
     tracer: options.tracer,
     redact: redactor.apply,
     watchPauses: person.questions?.watchPauses,
+    pickedModel: (name) => ofFile?.pickedModel(name),
   });
   return {
     toolbox,
@@ -144,12 +149,15 @@ function rulesOf(
   { source, agents, permissions, allows, toolsetsByServer }: AgentFile,
   { manifest, context, person }: OpenAgentsOptions,
   redact: (text: string) => string,
+  openModel: AgentFileRules["openModel"],
 ): AgentFileRules {
   const kinds = new Set([...agents.values()].flatMap(({ builtIns }) => builtIns));
   return {
-    builtIns: (["think", "todo", "memory", "user_prompt"] as const).filter((kind) =>
+    builtIns: (["think", "todo", "memory", "user_prompt", "model_picker"] as const).filter((kind) =>
       kinds.has(kind),
     ),
+    pickableModels: (name) => agents.get(name)?.spec.pickableModels ?? [],
+    openModel,
     permissions,
     ...(allows !== undefined && { allows }),
     toolsetsByServer,
