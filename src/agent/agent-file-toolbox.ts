@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import type { AgentFile } from "../agent-files/agent-file.ts";
+import type { AgentDefinition, AgentFile } from "../agent-files/agent-file.ts";
 import { type MemoryFile, MEMORY_LIMITS } from "../agent-files/memory-file.ts";
 import { decidingRule, NO_PERMISSIONS, type Permissions } from "../agent-files/permissions.ts";
 import { OWN_PREFIX, SHELLS } from "../agent-files/toolsets.ts";
@@ -38,7 +38,7 @@ const textProperty = (description: string): object => ({ type: "string", descrip
 const STATUS = { type: "string", enum: ["pending", "in-progress", "completed"] };
 const TODO_ID = textProperty("Its id, as create_todo and list_todos give it.");
 
-export const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
+const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
   {
     kind: "think",
     name: "think",
@@ -157,6 +157,13 @@ export const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
     properties: {},
   },
 ];
+
+/** The tools that an agent of a file has of toolmux itself. */
+export function builtInTools({
+  builtIns,
+}: Pick<AgentDefinition, "builtIns">): readonly { readonly name: string }[] {
+  return BUILT_IN_TOOLS.filter(({ kind }) => builtIns.includes(kind));
+}
 
 type BuiltInKind = BuiltInDefinition["kind"];
 

@@ -1060,6 +1060,8 @@ export const agentSchema = v.object({
       }),
     ),
   ),
+  /** The names of the servers that its file has of its own; what they offer is known when a conversation uses them. */
+  servers: v.optional(names),
   /** What its file asks for and does not get. */
   notes: v.optional(names),
   usable: v.boolean(),

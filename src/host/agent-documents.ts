@@ -1,6 +1,7 @@
 import { chooseTools } from "../agent/agent.ts";
 import { specsOfFile } from "../agent/file-agents.ts";
 import { agentToolSettings, exposureOf } from "../agent/tool-search.ts";
+import { builtInTools } from "../agent/agent-file-toolbox.ts";
 import type { AgentTool } from "../agent/toolbox.ts";
 import type { AgentLibrary } from "../agent-files/agent-library.ts";
 import type { NamedPrompt } from "../agent-files/named-prompts.ts";
@@ -88,7 +89,8 @@ export async function describeFileAgents(
       return {
         ...line,
         instruction,
-        tools: chooseTools(agent, tools).map((tool) => tool.name),
+        tools: [...chooseTools(agent, tools), ...builtInTools(definition)].map((tool) => tool.name),
+        ...(file.servers.length > 0 && { servers: file.servers.map((server) => server.name) }),
         ...(subAgents.length > 0 && { subAgents }),
         ...(handoffs.length > 0 && { handoffs }),
         ...(welcomeMessage !== undefined && { welcome: welcomeMessage.trim() }),

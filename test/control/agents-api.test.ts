@@ -203,7 +203,7 @@ describe("the control API for agents", () => {
     commands:
       say: {description: Says it, instruction: "say \${args} to $HOME"}
       plain: call it
-    toolsets: [{type: toolmux, filter: {servers: [a]}}]
+    toolsets: [{type: toolmux, filter: {servers: [a]}}, {type: think}, {type: mcp, name: own, command: x}]
 `,
       );
       const foreign = write(
@@ -234,10 +234,11 @@ describe("the control API for agents", () => {
             { name: "say", description: "Says it", instruction: "say ${args} to $HOME" },
             { name: "plain", instruction: "call it" },
           ],
+          servers: ["own"],
           usable: true,
         },
       );
-      assert.deepEqual(one?.["tools"], ["a__x"]);
+      assert.deepEqual(one?.["tools"], ["a__x", "think"]);
       assert.deepEqual([other?.["name"], other?.["file"]], ["foreign.yaml", foreign]);
       const notes = JSON.stringify(other?.["notes"]);
       assert.ok(notes.includes("toolmux trust") && !notes.includes("hunter2"), notes);

@@ -284,6 +284,7 @@ function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: Age
           of={{
             Model: model,
             File: agent.file,
+            "Servers of its own": agent.servers?.join(", "),
             "Gives tasks to": subAgents?.join(", "),
             "Hands over to": handoffs?.join(", "),
           }}
