@@ -91,7 +91,8 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         manifest,
         file,
         toolbox,
-        person: { elicit: undefined, questions },
+        // The page answers questions about calls of the hub's servers. Those of a file's own servers are not its clients.
+        person: { elicit: undefined, questions, howToBeAsked: "use this agent in toolmux chat" },
         redactor: redactorOfAll,
         clock: systemClock,
         context,
