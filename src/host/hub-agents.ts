@@ -75,11 +75,13 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         redactorOfAll,
         { connectInside },
         { OpenQuestions },
+        { forwardApprovals },
       ] = await Promise.all([
         import("./agents.ts"),
         openRedactor(),
         import("./hub-toolbox.ts"),
         import("../agent/question-pauses.ts"),
+        import("./forwarded-approvals.ts"),
       ]);
       const isOwn = manifest.agents?.has(name) === true;
       const found = isOwn ? undefined : await (await openLibrary(manifest)).find(name);
@@ -91,8 +93,12 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         manifest,
         file,
         toolbox,
-        // The page answers questions about calls of the hub's servers. Those of a file's own servers are not its clients.
-        person: { elicit: undefined, questions, howToBeAsked: "use this agent in toolmux chat" },
+        person: {
+          elicit: undefined,
+          questions,
+          howToBeAsked: "open the page of toolmux",
+          forward: (own) => forwardApprovals(own, hub.approvals, id),
+        },
         redactor: redactorOfAll,
         clock: systemClock,
         context,
