@@ -24,6 +24,8 @@ export interface HubAgents {
   conversations(): Promise<ConversationStore>;
   /** The manifest of the agents; see `ConversationHeader`. */
   from(): Promise<string>;
+  /** Ends all agents that are open, with the servers of their files. Never rejects. */
+  close(): Promise<void>;
 }
 
 /** How long the end of a run is waited for before a conversation is forgotten, in ms. */

@@ -34,6 +34,8 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
     if (!loaded.ok) throw manifestError(loaded.problems);
     return loaded.manifest;
   };
+  /** Closes the agents that are open. */
+  const opened = new Set<() => Promise<void>>();
   let redactor: AgentRedactor | undefined;
   let store: (() => Promise<ConversationStore>) | undefined;
   let from: (() => Promise<string>) | undefined;
@@ -111,6 +113,11 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         if (mode !== undefined) await setMode(mode);
         const agent = await agents.agent(name, signal, model);
         const { notes } = agents;
+        const close = async (): Promise<void> => {
+          opened.delete(close);
+          await Promise.all([agents.close(), client.close()]);
+        };
+        opened.add(close);
         return {
           agent,
           notes,
@@ -122,7 +129,7 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
           expand: (message, answering) => expandForAgent(message, answering, file, context),
           promptsOf: (answering) => [...(file?.agents.get(answering)?.prompts?.keys() ?? [])],
           setMode,
-          close: async () => void (await Promise.all([agents.close(), client.close()])),
+          close,
         };
       } catch (error) {
         await Promise.all([agents.close(), client.close()]);
@@ -149,6 +156,9 @@ export function makeHubAgents(options: HubAgentsOptions): HubAgents {
         from ??= reused(async () => originOf(await load()));
       }
       return from();
+    },
+    async close() {
+      await Promise.all([...opened].map((close) => close()));
     },
   };
 }
