@@ -27,7 +27,8 @@ export function forwardApprovals(
       stopWatching = undefined;
     }
   };
-  const ask = ({ id, askedAt: _, ...prompt }: ApprovalPrompt): void => {
+  const ask = (asking: ApprovalPrompt): void => {
+    const { id, askedAt: _, ...prompt } = asking;
     const server = ownServerName(prompt.server);
     const forwardedId = `inside:${randomUUID()}`;
     const subject = {
