@@ -83,6 +83,22 @@ instruction = "You review changes."
 tools = { readOnly = true }
 `;
 
+/** An agent in a file, with prompts. */
+const AGENT_FILE = `
+agents:
+  root:
+    model: script
+    description: Explains the code of a project.
+    instruction: You explain code to people who are new to it.
+    welcome_message: "Hello! I know **this project**. Ask me, or use one of the prompts below."
+    commands:
+      tour: {description: Shows the most important parts, instruction: "Give me a tour of \${args}."}
+      fix-lint: Fix what the linter says.
+      changes: {description: Sums up the last commits, instruction: Sum up the last commits.}
+    toolsets:
+      - {type: toolmux, filter: {servers: [files]}}
+`;
+
 /** The answers of the scripted model for the screenshots. `{work}` stands for the folder of the files. */
 const TURNS = `
 [[turns]]
@@ -297,6 +313,7 @@ async function takeAll(page: BrowserPage, folder: string, chat: string): Promise
     "tools/files__read_text_file",
     "agents/notes",
     "agents/reviewer",
+    "agents/guide.yaml",
     chat,
   ];
   for (const size of SIZES) {
@@ -328,6 +345,8 @@ async function main(): Promise<void> {
     writeFileSync(join(config, "toolmux.toml"), manifestFor(port), { mode: 0o600 });
     const turns = TURNS.replaceAll("{work}", join(home, "work"));
     writeFileSync(join(config, "turns.toml"), turns, { mode: 0o600 });
+    mkdirSync(join(config, "agents"));
+    writeFileSync(join(config, "agents", "guide.yaml"), AGENT_FILE, { mode: 0o600 });
     const folders = [bin, join(ROOT, "node_modules", ".bin"), dirname(process.execPath)];
     const env = {
       HOME: home,

@@ -20,7 +20,8 @@ export const MAX_AGENT_FILE = 1024 * 1024;
 export const FILE_LIMITS = { agents: 256, models: 256, servers: 64, problems: 100 } as const;
 
 /** Tools that toolmux itself has. */
-export type BuiltInTool = "think" | "todo" | "memory" | "user_prompt" | "transfer_task";
+export type BuiltInTool =
+  "think" | "todo" | "memory" | "user_prompt" | "model_picker" | "transfer_task";
 
 /** A toolset of an agent that a server has to provide, such as `filesystem`. */
 export interface ToolsetUse {

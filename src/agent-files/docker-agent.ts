@@ -174,6 +174,7 @@ const builtInEntries = {
   instruction: v.exactOptional(text),
   path: v.exactOptional(nonEmptyText),
   shared: v.exactOptional(flag),
+  models: v.exactOptional(names),
 };
 
 /** The keys of a toolset that a server of the manifest provides. */
@@ -203,6 +204,7 @@ const BUILT_INS: readonly BuiltInTool[] = [
   "todo",
   "memory",
   "user_prompt",
+  "model_picker",
   "transfer_task",
 ];
 
@@ -315,6 +317,7 @@ class DockerAgentReader {
     let memory: string | undefined;
     let sharesTodos = false;
     let isDeferred = false;
+    const pickable: string[] = [];
     const instructions = [this.#renderInstruction(input, path)];
     for (const [index, toolset] of (input.toolsets ?? []).entries()) {
       const at = [...path, "toolsets", index];
@@ -342,6 +345,15 @@ class DockerAgentReader {
         if (builtIn === "memory") memory ??= own?.path;
         if (builtIn === "todo") sharesTodos ||= own?.shared === true;
         instructions.push(toolsetInstruction(toolset));
+        if (builtIn === "model_picker") {
+          const models = (own?.models ?? []).map((one, place) =>
+            this.#modelOf(one, [...at, "models", place]),
+          );
+          if (models.length === 0)
+            this.#notSupported([...at, "type"], "value", "the toolset model_picker needs models");
+          pickable.push(...models);
+          instructions.push(`Models for change_model: ${models.join(", ")}.`);
+        }
       } else {
         const common = Object.fromEntries(
           Object.entries(toolset).filter(([key]) => Object.hasOwn(mappedEntries, key)),
@@ -385,6 +397,7 @@ class DockerAgentReader {
       ...(fallback !== undefined && { fallback }),
       ...(output !== undefined && { structuredOutput: output }),
       ...(isDeferred && { expose: "search" as const }),
+      ...(pickable.length > 0 && { pickableModels: pickable }),
       description: input.description,
       instruction: instructions.filter((part) => part !== "").join("\n\n"),
       tools: anyOf(tools),

@@ -260,7 +260,7 @@ export class AgentTools {
   async #close(request: Request): Promise<object> {
     const { kept, signal } = request;
     const { agent_session_id: id } = read(sessionSchema, request);
-    const open = this.#findOpen(request, id);
+    const open = await this.#findOpen(request, id);
     open?.session.discard();
     if (open !== undefined) this.#sessions.close(open);
     const isForgotten = (await kept?.store.forget(kept.principal, id, signal)) ?? false;
@@ -399,10 +399,10 @@ export class AgentTools {
         "Clients that cannot be told apart get no list: anyone who knows a session's id can use it.";
       return { sessions: [], note };
     }
-    const open = [
+    const open = await this.#notForgotten([
       ...this.#sessions.of(owner),
       ...(kept === undefined ? [] : this.#sessions.of(ownerOfKept(kept))),
-    ];
+    ]);
     await Promise.all(open.map(({ session }) => session.refresh(signal)));
     const ids = new Set(open.map(({ id }) => id));
     const closed = (await kept?.store.list(kept.principal))?.filter(({ id }) => !ids.has(id)) ?? [];
@@ -492,53 +492,77 @@ export class AgentTools {
     return this.#context.agents.conversations(principal);
   }
 
-  #findOpen({ owner, kept }: Request, id: string): ClientSession | undefined {
+  async #findOpen({ owner, kept }: Request, id: string): Promise<ClientSession | undefined> {
     const own = this.#sessions.find(owner, id);
-    if (own !== undefined || kept === undefined) return own;
-    return this.#sessions.find(ownerOfKept(kept), id);
+    const found = own ?? (kept && this.#sessions.find(ownerOfKept(kept), id));
+    return found && (await this.#notForgotten([found]))[0];
+  }
+
+  /** Closes the sessions that another process has forgotten. @returns the others */
+  async #notForgotten(open: readonly ClientSession[]): Promise<readonly ClientSession[]> {
+    const isForgotten = await Promise.all(open.map(({ session }) => session.isForgotten()));
+    return open.filter((one, at) => {
+      if (isForgotten[at] !== true) return true;
+      one.session.discard();
+      this.#sessions.close(one);
+      return false;
+    });
   }
 
   /** The session of this client; one that is kept is opened again. @throws {HubError} sessionNotFound */
   async #find(request: Request): Promise<ClientSession> {
     const { agent_session_id: id } = read(sessionSchema, request);
-    return this.#findOpen(request, id) ?? (await this.#resume(id, request));
+    const { kept } = request;
+    const isResuming = kept !== undefined && this.#resuming.has(resumingKey(kept, id));
+    const open = isResuming ? undefined : await this.#findOpen(request, id);
+    if (open !== undefined) return open;
+    if (kept === undefined) throw sessionNotFound();
+    return this.#resume(id, kept, request);
   }
 
-  /** The sessions that are being opened again, by id. */
+  /** The sessions that are being opened again, by `resumingKey`. */
   readonly #resuming = new Map<string, Promise<ClientSession>>();
 
-  /**
-   * Opens a conversation that is kept. The agent is found again as for a new conversation, with the trust that its file
-   * has now.
-   */
-  async #resume(id: string, request: Request): Promise<ClientSession> {
-    const { kept } = request;
-    const file = await kept?.store.find(kept.principal, id);
-    if (file === undefined) throw sessionNotFound();
-    const resuming = this.#resuming.get(file.path) ?? this.#openKept(file, request);
-    this.#resuming.set(file.path, resuming);
+  /** Opens a conversation that is kept. Calls that want the same one share it. */
+  async #resume(id: string, kept: KeptConversations, request: Request): Promise<ClientSession> {
+    const key = resumingKey(kept, id);
+    const ofOther = this.#resuming.get(key);
+    if (ofOther !== undefined) {
+      try {
+        return await ofOther;
+      } catch {
+        // The other call may have been cancelled.
+        request.signal.throwIfAborted();
+        return this.#resume(id, kept, request);
+      }
+    }
+    const resuming = this.#openKept(id, kept, request);
+    this.#resuming.set(key, resuming);
     try {
       return await resuming;
     } finally {
-      this.#resuming.delete(file.path);
+      this.#resuming.delete(key);
     }
   }
 
-  async #openKept(file: ConversationFile, request: Request): Promise<ClientSession> {
+  /** The agent is found again as for a new conversation, with the trust that its file has now. */
+  async #openKept(id: string, kept: KeptConversations, request: Request): Promise<ClientSession> {
     const { signal } = request;
-    const { id, agent, name, created, from } = file.header;
+    const file = await kept.store.find(kept.principal, id);
+    if (file === undefined) throw sessionNotFound();
+    const { agent, name, created, from } = file.header;
     const opened = await this.#open(agent, signal);
+    let added: ClientSession | undefined;
     try {
       // Another manifest may have another agent of this name.
       if (opened.from !== from || opened.agent.spec.persist !== true) throw sessionNotFound();
-      const added = this.#add(request, { id, name, created, opened, file });
+      added = this.#add(request, { id, name, created, opened, file });
       await added.session.load(signal);
       return added;
     } catch (error) {
-      const added = this.#findOpen(request, id);
       if (added !== undefined) this.#sessions.close(added);
       else await opened.close();
-      throw error;
+      throw toHubError(error).code === "sessionNotFound" ? sessionNotFound() : error;
     }
   }
 
@@ -583,6 +607,11 @@ function ownerKey(client: string, principal: string | undefined): string {
 }
 
 /** The owner of the sessions that are kept of a principal: all that bear its token. */
+/** Identifies a conversation that is kept, of all clients. */
+function resumingKey({ principal }: KeptConversations, id: string): string {
+  return `${principal} ${id}`;
+}
+
 function ownerOfKept({ principal }: KeptConversations): string {
   return `kept ${principal}`;
 }

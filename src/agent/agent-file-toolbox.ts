@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import type { AgentFile } from "../agent-files/agent-file.ts";
+import type { AgentDefinition, AgentFile } from "../agent-files/agent-file.ts";
 import { type MemoryFile, MEMORY_LIMITS } from "../agent-files/memory-file.ts";
 import { decidingRule, NO_PERMISSIONS, type Permissions } from "../agent-files/permissions.ts";
 import { OWN_PREFIX, SHELLS } from "../agent-files/toolsets.ts";
@@ -20,12 +20,12 @@ export function ownServerName(name: string): string {
   return OWN_PREFIX + name;
 }
 
-/** The name of the server of the tools `think`, `todo` and `memory`. */
+/** The name of the server of toolmux's own tools, such as `think`, `todo` and `memory`. */
 export const BUILT_IN = `${OWN_PREFIX}built-in`;
 
 /** A tool that is implemented in this module. */
 interface BuiltInDefinition {
-  readonly kind: "think" | "todo" | "memory" | "user_prompt";
+  readonly kind: "think" | "todo" | "memory" | "user_prompt" | "model_picker";
   readonly name: string;
   readonly description: string;
   readonly properties: Readonly<Record<string, object>>;
@@ -38,7 +38,7 @@ const textProperty = (description: string): object => ({ type: "string", descrip
 const STATUS = { type: "string", enum: ["pending", "in-progress", "completed"] };
 const TODO_ID = textProperty("Its id, as create_todo and list_todos give it.");
 
-export const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
+const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
   {
     kind: "think",
     name: "think",
@@ -144,7 +144,26 @@ export const BUILT_IN_TOOLS: readonly BuiltInDefinition[] = [
     },
     optional: ["schema"],
   },
+  {
+    kind: "model_picker",
+    name: "change_model",
+    description: "Changes the model that answers from the next turn on.",
+    properties: { model: textProperty("The name of the model.") },
+  },
+  {
+    kind: "model_picker",
+    name: "revert_model",
+    description: "Changes back to the agent's own model, from the next turn on.",
+    properties: {},
+  },
 ];
+
+/** The tools that an agent of a file has of toolmux itself. */
+export function builtInTools({
+  builtIns,
+}: Pick<AgentDefinition, "builtIns">): readonly { readonly name: string }[] {
+  return BUILT_IN_TOOLS.filter(({ kind }) => builtIns.includes(kind));
+}
 
 type BuiltInKind = BuiltInDefinition["kind"];
 
@@ -169,6 +188,10 @@ export interface AgentFileRules {
   sharesTodos?(agent: string): boolean;
   /** The memories of an agent; absent or undefined: it has none. */
   memoryOf?(agent: string): MemoryFile | undefined;
+  /** The models to which an agent can change; absent: none. */
+  pickableModels?(agent: string): readonly string[];
+  /** Opens a model. Rejects if it cannot be used. */
+  readonly openModel?: ((name: string, signal: AbortSignal) => Promise<unknown>) | undefined;
   /** Asks the person; absent or undefined: nobody can be asked. */
   readonly ask?: AnswerElicitation | undefined;
   /** Removes secrets from what is remembered. */
@@ -194,6 +217,8 @@ export class AgentFileToolbox implements Toolbox {
   #listed: ReadonlyMap<string, AgentTool> = new Map();
   /** The lists of things to do, by agent; `undefined` has the one that agents share. */
   readonly #todos = new Map<string | undefined, Todo[]>();
+  /** The models to which agents have changed, by agent. */
+  readonly #pickedModels = new Map<string, string>();
 
   /** @param own the tools of the file's own servers; undefined: the file has no servers */
   constructor(hub: Toolbox, own: Toolbox | undefined, rules: AgentFileRules = {}) {
@@ -202,6 +227,11 @@ export class AgentFileToolbox implements Toolbox {
     this.#rules = rules;
     const { builtIns: kinds = ["think", "todo"] } = rules;
     this.#builtIns = BUILT_INS.filter(({ kind }) => kinds.includes(kind)).map(({ tool }) => tool);
+  }
+
+  /** The model to which an agent has changed; undefined: it has its own. */
+  pickedModel(agent: string): string | undefined {
+    return this.#pickedModels.get(agent);
   }
 
   async tools(signal: AbortSignal): Promise<readonly AgentTool[]> {
@@ -299,9 +329,33 @@ export class AgentFileToolbox implements Toolbox {
         return result(describeTodos(todos));
       case "user_prompt":
         return this.#askPerson(args, agent.name, signal);
+      case "change_model":
+        return this.#changeModel(args["model"], agent.name, signal);
+      case "revert_model":
+        this.#pickedModels.delete(agent.name);
+        return result("The agent's own model answers from the next turn on.");
       default:
         return this.#callMemory(name, args, agent.name, signal);
     }
+  }
+
+  async #changeModel(name: unknown, agent: string, signal: AbortSignal): Promise<ToolResult> {
+    const models = this.#rules.pickableModels?.(agent) ?? [];
+    // Instructions often name a model without its provider.
+    const model =
+      models.find((one) => one === name) ??
+      models.find((one) => one.slice(one.indexOf("/") + 1) === name);
+    if (model === undefined)
+      return errorResult(`model must be one of: ${models.join(", ")}.`, "invalidParams");
+    try {
+      await this.#rules.openModel?.(model, signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      const { message, code } = toHubError(error);
+      return errorResult(`The model "${model}" cannot be used: ${message}`, code);
+    }
+    this.#pickedModels.set(agent, model);
+    return result(`${model} answers from the next turn on.`);
   }
 
   async #askPerson(

@@ -49,6 +49,8 @@ export interface AgentSetOptions {
   readonly tracer?: (() => Tracer | undefined) | undefined;
   /** The `watchPauses` of runs that do not set their own. */
   readonly watchPauses?: RunOptions["watchPauses"];
+  /** The model to which an agent has changed by a tool (`model_picker`); undefined: it has its own. */
+  pickedModel?(agent: string): string | undefined;
 }
 
 const DEFAULT_TOOL_SETTINGS = agentToolSettings({ hub: HUB_DEFAULTS });
@@ -206,7 +208,8 @@ export class Agent {
     if (!this.#hasOwnModel) return [this.model.name];
     const all = [routeOf(message, routes) ?? model, ...alternateModels];
     const ofTool = servers.flatMap((server) => toolModels?.get(server) ?? [])[0];
-    const first = ofTool ?? all[turn % all.length] ?? model;
+    const picked = this.agentSet.options.pickedModel?.(this.spec.name);
+    const first = picked ?? ofTool ?? all[turn % all.length] ?? model;
     return [...new Set([first, ...(fallback?.models ?? [])])];
   }
 

@@ -5,6 +5,7 @@ import { dirname } from "node:path";
 import * as v from "valibot";
 import { abortable } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
+import { count } from "../base/format.ts";
 import { ensurePrivateFolder } from "../base/private-files.ts";
 import { withFileLock } from "../process/file-lock.ts";
 import { maskEntry, parseEntry, type TranscriptEntry } from "./transcript.ts";
@@ -30,6 +31,11 @@ export interface ConversationHeader {
   readonly name?: string | undefined;
   /** Time at which the conversation began, in ms since the epoch. */
   readonly created: number;
+}
+
+/** `ConversationHeader.from` of an agent of a file. @param source the path or the reference of the file */
+export function fileOrigin(source: string): string {
+  return `file ${source}`;
 }
 
 const headerSchema = v.object({
@@ -63,9 +69,11 @@ const FLAGS = constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 export interface ConversationFileOptions {
   readonly path: string;
   readonly header: ConversationHeader;
+  /** Whether the file is there: if it is gone when it is read, the conversation is forgotten. */
+  readonly isThere: boolean;
   /** Removes known secrets from a text. */
   readonly mask: (text: string) => string;
-  /** Called at most once: the conversation goes on, and is not kept. */
+  /** Called at most once for each: the conversation goes on, and is not kept; a part of it cannot be read. */
   readonly warn: (text: string) => void;
 }
 
@@ -92,7 +100,8 @@ export class ConversationFile {
   /** The lines that are not written yet. */
   #pending: string[] = [];
   #writing: Promise<void> = Promise.resolve();
-  #isWarned = false;
+  /** The warnings that were given. */
+  readonly #warned = new Set<"unwritable" | "unreadable">();
   /** Set when the person has forgotten the conversation: nothing is written any more. */
   #isForgotten = false;
   #release: (() => Promise<void>) | undefined;
@@ -115,28 +124,44 @@ export class ConversationFile {
     await this.flush();
   }
 
-  /** Whether another process has changed the file since this one last read it. Never rejects. */
+  /** Whether another process has changed or removed the file since this one last read it. Never rejects. */
   async isChanged(): Promise<boolean> {
     const size = await stat(this.path).then(
       (file) => file.size,
       () => this.#known,
     );
-    return size !== this.#known;
+    return size !== this.#known || (await this.isGone());
+  }
+
+  /** Whether the file was there, and was removed: the conversation is forgotten. Never rejects. */
+  async isGone(): Promise<boolean> {
+    if (this.#isForgotten) return true;
+    if (!this.#wasThere) return false;
+    return stat(this.path).then(
+      () => false,
+      (error: unknown) => (error as NodeJS.ErrnoException).code === "ENOENT",
+    );
+  }
+
+  get #wasThere(): boolean {
+    return this.#options.isThere || this.#known !== undefined;
   }
 
   /**
    * Takes the lock, and reads what other processes have added. A last line without an end is dropped.
    * @param waitTimeout how long it waits for a process that works in the conversation, in ms
-   * @throws {HubError} sessionBusy if another process works in the conversation; the signal's reason
+   * @throws {HubError} sessionBusy if another process works in the conversation; sessionNotFound if it is forgotten;
+   * the signal's reason
    */
   async begin(signal: AbortSignal, waitTimeout = LOCK_WAIT): Promise<ConversationChange> {
-    if (this.#isForgotten) return NO_CHANGE;
+    if (this.#isForgotten) throw forgottenError();
     try {
       this.#release = await holdLock(`${this.path}.lock`, signal, waitTimeout);
       return await this.#read();
     } catch (error) {
       signal.throwIfAborted();
       const { code } = toHubError(error);
+      if (code === "sessionNotFound") throw error;
       if (code === "storeBusy") {
         const text = "Another process works in this conversation. Wait until it has an answer.";
         throw new HubError("sessionBusy", text);
@@ -183,24 +208,19 @@ export class ConversationFile {
     this.#pending = [];
   }
 
-  /** Removes all entries from the file. @throws {HubError} sessionBusy, storeBroken */
-  async clear(signal: AbortSignal): Promise<void> {
-    await this.begin(signal);
+  /** Removes all entries from the file. Called between `begin` and `end`. @throws {HubError} storeBroken */
+  async clear(): Promise<void> {
+    await this.#writing;
+    this.#pending = [];
+    if (this.#known === undefined) return;
+    const line = Buffer.from(this.#headerLine());
+    const handle = await open(this.path, FLAGS);
     try {
-      await this.#writing;
-      this.#pending = [];
-      if (this.#known === undefined) return;
-      const line = Buffer.from(this.#headerLine());
-      const handle = await open(this.path, FLAGS);
-      try {
-        await handle.truncate(0);
-        await handle.write(line, 0, line.length, 0);
-        this.#setKnown(line, 0);
-      } finally {
-        await handle.close();
-      }
+      await handle.truncate(0);
+      await handle.write(line, 0, line.length, 0);
+      this.#setKnown(line, 0);
     } finally {
-      await this.end();
+      await handle.close();
     }
   }
 
@@ -233,6 +253,7 @@ export class ConversationFile {
     }
   }
 
+  /** The conversation was forgotten while this process worked in it. */
   #whenGone(error: unknown): undefined {
     if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
     this.discard();
@@ -243,8 +264,7 @@ export class ConversationFile {
     const known = this.#known;
     const handle = await open(this.path, FLAGS).catch((error: unknown) => {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
-      // A conversation whose file was there is forgotten.
-      if (known !== undefined) this.#whenGone(error);
+      if (this.#wasThere) throw forgottenError();
       return undefined;
     });
     if (handle === undefined) return NO_CHANGE;
@@ -257,7 +277,10 @@ export class ConversationFile {
       if (end < bytes.length) await handle.truncate(start + end);
       this.#setKnown(bytes.subarray(0, end), start);
       const lines = bytes.subarray(0, end).toString().split("\n");
-      const entries = lines.slice(isWhole ? 1 : 0).flatMap((line) => parseEntry(line) ?? []);
+      const written = lines.slice(isWhole ? 1 : 0).filter((line) => line !== "");
+      const entries = written.flatMap((line) => parseEntry(line) ?? []);
+      const lost = written.length - entries.length;
+      if (lost > 0) this.#warnUnreadable(lost);
       return { isWhole, entries };
     } finally {
       await handle.close();
@@ -277,15 +300,28 @@ export class ConversationFile {
     this.#tail = Buffer.concat([...before, bytes.subarray(-TAIL_SIZE)]).subarray(-TAIL_SIZE);
   }
 
+  #warnUnreadable(lost: number): void {
+    if (this.#warned.has("unreadable")) return;
+    this.#warned.add("unreadable");
+    const what = count(lost, "message", "messages");
+    this.#options.warn(
+      `${what} of the conversation "${this.header.id.slice(0, 8)}" cannot be read any more: ${this.path} is damaged. The conversation goes on without.`,
+    );
+  }
+
   #warn(error: unknown): void {
-    if (this.#isWarned) return;
-    this.#isWarned = true;
+    if (this.#warned.has("unwritable")) return;
+    this.#warned.add("unwritable");
     const { message } = toHubError(error);
     const [reason = ""] = message.split(",", 1);
     this.#options.warn(
       `The conversation "${this.header.id.slice(0, 8)}" goes on, but cannot be kept (${reason}): the folder ${dirname(this.path)} must be writable, on a disk with free space.`,
     );
   }
+}
+
+function forgottenError(): HubError {
+  return new HubError("sessionNotFound", "The conversation was forgotten. Begin another one.");
 }
 
 function maskHeader(header: ConversationHeader, mask: (text: string) => string): object {

@@ -106,7 +106,7 @@ export class ConversationStore {
   ): Promise<ConversationFile> {
     await this.prune().catch(() => {});
     const { maxAge } = this.#limits;
-    return this.#file(principal, { format: 1, ...header, manifest: this.#manifest, maxAge });
+    return this.#file(principal, { format: 1, ...header, manifest: this.#manifest, maxAge }, false);
   }
 
   /** Finds a conversation of the principal. @returns undefined if it has none with this id */
@@ -115,7 +115,7 @@ export class ConversationStore {
     const kept = await readKept(this.#path(principal, id));
     if (kept === undefined || kept.id !== id || this.#isTooOld(kept)) return undefined;
     const { title: _, lastUsed: __, size: ___, ...header } = kept;
-    return this.#file(principal, header);
+    return this.#file(principal, header, true);
   }
 
   /** The conversations of the principal, the last used first. */
@@ -198,9 +198,10 @@ export class ConversationStore {
     return join(this.#folder, principal, `${id}${SUFFIX}`);
   }
 
-  #file(principal: Principal, header: ConversationHeader): ConversationFile {
+  #file(principal: Principal, header: ConversationHeader, isThere: boolean): ConversationFile {
     const { mask, warn } = this.#options;
-    return new ConversationFile({ path: this.#path(principal, header.id), header, mask, warn });
+    const path = this.#path(principal, header.id);
+    return new ConversationFile({ path, header, isThere, mask, warn });
   }
 }
 

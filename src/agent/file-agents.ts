@@ -6,7 +6,7 @@ import {
 } from "../agent-files/agent-file.ts";
 import type { AgentSpec } from "../manifest/agents.ts";
 import type { Filter } from "../manifest/filter.ts";
-import { BUILT_IN, BUILT_IN_TOOLS, ownServerName } from "./agent-file-toolbox.ts";
+import { BUILT_IN, builtInTools, ownServerName } from "./agent-file-toolbox.ts";
 
 /**
  * The specifications of a file's agents, as an `AgentSet` needs them: with the complete instruction, and with a filter
@@ -38,7 +38,7 @@ function toolsOf(
     const others: Filter = { not: { servers: [BUILT_IN] } };
     parts.push({ and: [own, others, withOwnServers(ownTools)] });
   }
-  const names = BUILT_IN_TOOLS.filter(({ kind }) => builtIns.includes(kind));
+  const names = builtInTools({ builtIns });
   if (names.length > 0) parts.push({ ids: names.map(({ name }) => `${BUILT_IN}.${name}`) });
   return parts.length === 0 ? undefined : { or: parts };
 }

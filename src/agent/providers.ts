@@ -499,6 +499,9 @@ function finishOf(
       // If Google refuses the prompt itself, the response has `promptFeedback` instead of a finish reason.
       if (isTable(metadata?.["google"]?.["promptFeedback"])) return "refused";
       if (raw === undefined) throw cutOff(spec);
+      // Google has one reason for an answer that is whole, and tells all others apart. Compatible APIs have many words.
+      if (spec.provider === "google")
+        throw answerError(spec, `it ended its answer with ${quotePeer(raw)}`);
       break;
     case "stop":
     case "tool-calls":
@@ -605,6 +608,7 @@ function statusOf({ code, type }: ProviderError): number | undefined {
   const kind = `${typeof type === "string" ? type : ""} ${typeof code === "string" ? code : ""}`;
   if (/rate_limit/.test(kind)) return 429;
   if (/context_length/.test(kind)) return 400;
+  if (/timeout_error/.test(kind)) return 504;
   return /overloaded|server_error/.test(kind) ? 503 : undefined;
 }
 

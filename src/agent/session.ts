@@ -10,8 +10,8 @@ import { History } from "./history.ts";
 import type { ModelContent } from "./model.ts";
 import type { Toolbox } from "./toolbox.ts";
 import {
+  completeEntries,
   isMessage,
-  missingResults,
   textOfContent,
   toModelMessage,
   Transcript,
@@ -122,6 +122,14 @@ export class AgentSession {
     return this.#options.file !== undefined;
   }
 
+  /**
+   * Whether another process has forgotten the conversation, which then is not gone on with; never while an agent is at
+   * work.
+   */
+  async isForgotten(): Promise<boolean> {
+    return !this.#isRunning && ((await this.#options.file?.isGone()) ?? false);
+  }
+
   /** Number of messages that wait for the run of an earlier one. */
   get waiting(): number {
     return this.#queue.length;
@@ -131,7 +139,7 @@ export class AgentSession {
    * Sends a message, and runs the agent when all earlier messages have been answered.
    * @returns the events of the run; see `Agent.run`
    * @throws {HubError} sessionBusy if 8 messages wait already, or if another process works in the conversation;
-   * limitReached if the conversation is full; cancelled if the session is closed; the reason of the signal if it is
+   * sessionNotFound if another process has forgotten it; limitReached if the conversation is full; cancelled if the session is closed; the reason of the signal if it is
    * aborted while the message waits
    */
   async *send(
@@ -176,41 +184,63 @@ export class AgentSession {
   async #resume(signal: AbortSignal): Promise<void> {
     const { file } = this.#options;
     if (file === undefined) return;
-    await this.#adopt(await file.begin(signal));
+    await this.#adopt(await this.#begin(file, signal));
   }
 
-  /** Reads the whole conversation of a file that this session goes on with. @throws {HubError} sessionBusy */
+  /** As `ConversationFile.begin`. A conversation that was forgotten is forgotten here, too. */
+  async #begin(
+    file: ConversationFile,
+    signal: AbortSignal,
+    waitTimeout?: number,
+  ): Promise<ConversationChange> {
+    try {
+      return await file.begin(signal, waitTimeout);
+    } catch (error) {
+      if (toHubError(error).code === "sessionNotFound") this.discard();
+      throw error;
+    }
+  }
+
+  /**
+   * Reads the whole conversation of a file that this session goes on with.
+   * @throws {HubError} sessionBusy, sessionNotFound
+   */
   load(signal: AbortSignal): Promise<void> {
     return this.#betweenRuns(() => this.#resume(signal));
   }
 
   /**
    * Reads what other processes have added to the conversation, for those who only look at it. While an agent is at work,
-   * here or in another process, what was read before stays. @throws the signal's reason
+   * here or in another process, what was read before stays.
+   * @throws {HubError} sessionNotFound if another process has forgotten it; the signal's reason
    */
   async refresh(signal: AbortSignal): Promise<void> {
     const { file } = this.#options;
     if (file === undefined || this.#isRunning || !(await file.isChanged())) return;
     try {
-      await this.#betweenRuns(async () => this.#adopt(await file.begin(signal, 0)));
+      await this.#betweenRuns(async () => this.#adopt(await this.#begin(file, signal, 0)));
     } catch (error) {
       if (toHubError(error).code !== "sessionBusy") throw error;
     }
   }
 
-  /** Removes all messages. @throws {HubError} sessionBusy while an agent runs; storeBroken */
+  /** Removes all messages. @throws {HubError} sessionBusy while an agent runs; sessionNotFound, storeBroken */
   clear(signal: AbortSignal): Promise<void> {
     return this.#betweenRuns(async () => {
-      await this.#options.file?.clear(signal);
+      const { file } = this.#options;
+      if (file !== undefined) await this.#begin(file, signal);
+      await file?.clear();
       this.transcript.clear();
       this.history.clear();
     });
   }
 
-  /** Ends the session, of which nothing is written any more. */
+  /** Ends the session, of which nothing is written or known any more. */
   discard(): void {
     this.#options.file?.discard();
     this.close();
+    this.transcript.clear();
+    this.history.clear();
   }
 
   /** Ends the session and its run. */
@@ -303,10 +333,10 @@ export class AgentSession {
     }
   }
 
-  #add(entry: TranscriptEntry, isRestored = false): void {
+  #add(entry: TranscriptEntry): void {
     this.transcript.add(entry);
     this.#options.file?.append(entry);
-    this.#options.onEntry?.(entry, isRestored);
+    this.#options.onEntry?.(entry, false);
   }
 
   /** Takes over what was read from the conversation's file. */
@@ -317,16 +347,13 @@ export class AgentSession {
       this.#tokens = 0;
       this.#toolCalls = 0;
     }
-    for (const entry of entries) this.#restore(entry);
     if (entries.length === 0) return;
-    for (const message of missingResults(this.transcript.entries)) {
-      this.history.add(toModelMessage(message));
-      this.#add(message, true);
+    const complete = completeEntries(this.transcript.entries, entries, Date.now());
+    for (const entry of complete.entries) this.#restore(entry);
+    for (const entry of complete.ending) {
+      this.#restore(entry);
+      this.#options.file?.append(entry);
     }
-    const last = this.transcript.entries.findLast(({ role }) => role !== "agent");
-    // The process was killed during the run.
-    if (last !== undefined && last.role !== "end")
-      this.#add({ ...INTERRUPTED, at: Date.now() }, true);
     this.history.trimToSize(MAX_HISTORY);
     await this.#restoreAgent();
   }
@@ -385,15 +412,6 @@ export class AgentSession {
     }
   }
 }
-
-/** The end of a run that no process has ended. */
-const INTERRUPTED: Omit<TranscriptEnd, "at"> = {
-  role: "end",
-  outcome: "cancelled",
-  duration: 0,
-  usage: { inputTokens: 0, outputTokens: 0 },
-  toolCalls: 0,
-};
 
 function atWorkError(): HubError {
   return new HubError(

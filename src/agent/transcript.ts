@@ -60,6 +60,8 @@ export type TranscriptEntry =
 
 /** The text of the results that calls get whose process ended before they did. */
 const INTERRUPTED = "[cancelled]";
+/** The text of a message whose line in the file cannot be read. */
+const UNREADABLE = "[This message cannot be read any more.]";
 
 /**
  * A conversation as people read it: every message, whatever the model still gets. What the model gets is a window on
@@ -115,25 +117,93 @@ export function isMessage(entry: TranscriptEntry): entry is TranscriptMessage {
   return entry.role !== "end" && entry.role !== "agent";
 }
 
+/** Entries that were read from a file, with what stands for those that are not in it. */
+export interface Restored {
+  readonly entries: readonly TranscriptEntry[];
+  /** What ends a run whose process was killed: the results that calls still need, and the end of the run. */
+  readonly ending: readonly TranscriptEntry[];
+}
+
 /**
- * The results that are missing at the end of a conversation whose process was killed, as cancelled: a model refuses a
- * call without a result.
+ * Completes entries of which some are missing, because their lines could not be read or were never written: a model
+ * refuses a call without a result, a result without a call, and an answer that nobody has asked for.
+ * @param before the entries that these follow, complete
+ * @param now in ms since the epoch
  */
-export function missingResults(entries: readonly TranscriptEntry[]): readonly TranscriptMessage[] {
-  const at = entries.findLastIndex(({ role }) => role === "assistant");
-  const asked = entries[at];
-  if (asked?.role !== "assistant") return [];
-  const results = entries.slice(at + 1).filter((entry) => entry.role === "tool");
-  return asked.toolCalls.slice(results.length).map(({ id, name }) => ({
+export function completeEntries(
+  before: readonly TranscriptEntry[],
+  added: readonly TranscriptEntry[],
+  now: number,
+): Restored {
+  const entries: TranscriptEntry[] = [];
+  let agent = agentIn(before.toReversed()) ?? agentIn(added) ?? "";
+  // Whether a run is open, and the calls that have no result yet.
+  let isAsked = before.findLast(({ role }) => role === "user" || role === "end")?.role === "user";
+  let open: readonly ModelToolCall[] = [];
+  const ask = (at: number): void => {
+    if (!isAsked) entries.push({ role: "user", at, text: UNREADABLE });
+    isAsked = true;
+  };
+  const answer = (at: number): void => {
+    entries.push(...open.map((call) => failedResult(call, at, UNREADABLE)));
+    open = [];
+  };
+  for (const [index, entry] of added.entries()) {
+    const { role, at } = entry;
+    if (role === "tool" && !open.some(({ id }) => id === entry.toolCallId)) {
+      answer(at);
+      ask(at);
+      const rest = added.slice(index);
+      const end = rest.findIndex((one) => one.role !== "tool");
+      const results = (end < 0 ? rest : rest.slice(0, end)).filter((one) => one.role === "tool");
+      open = results.map(({ toolCallId: id, toolName: name }) => ({
+        id,
+        name,
+        argumentsJson: "{}",
+      }));
+      entries.push({ role: "assistant", at, agent, text: UNREADABLE, toolCalls: open });
+    }
+    if (role === "user" || role === "assistant") answer(at);
+    if (role === "assistant") {
+      ask(at);
+      open = entry.toolCalls;
+    } else if (role === "tool") {
+      const found = open.findIndex(({ id }) => id === entry.toolCallId);
+      open = open.toSpliced(found, 1);
+    } else if (role !== "agent") isAsked = role === "user";
+    agent = agentIn([entry]) ?? agent;
+    entries.push(entry);
+  }
+  const results = open.map((call) => failedResult(call, now, INTERRUPTED));
+  return { entries, ending: isAsked ? [...results, { ...INTERRUPTED_RUN, at: now }] : results };
+}
+
+/** The first agent that is named in entries. */
+function agentIn(entries: readonly TranscriptEntry[]): string | undefined {
+  const found = entries.find(({ role }) => role === "assistant" || role === "agent");
+  return found !== undefined && "agent" in found ? found.agent : undefined;
+}
+
+/** The end of a run that no process has ended. */
+const INTERRUPTED_RUN: Omit<TranscriptEnd, "at"> = {
+  role: "end",
+  outcome: "cancelled",
+  duration: 0,
+  usage: { inputTokens: 0, outputTokens: 0 },
+  toolCalls: 0,
+};
+
+function failedResult({ id, name }: ModelToolCall, at: number, text: string): TranscriptMessage {
+  return {
     role: "tool",
-    at: asked.at,
+    at,
     toolCallId: id,
     toolName: name,
     isError: true,
     size: 0,
     duration: 0,
-    text: INTERRUPTED,
-  }));
+    text,
+  };
 }
 
 /** The message as a model gets it again when the conversation is resumed. */

@@ -117,6 +117,11 @@ export interface ApprovalRequest extends Omit<ApprovalPrompt, "id" | "askedAt"> 
   readonly subject: ApprovalSubject;
   readonly caller: ApprovalClient;
   readonly owner: ApprovalOwner;
+  /**
+   * The id of a question about a call of another hub of this process, which remembers the decision itself; absent: the
+   * call is one of this hub.
+   */
+  readonly forwardedId?: string | undefined;
 }
 
 /** `withdrawn`: the call has ended (`cause` is undefined), or can no longer be made (`cause` says why). */
@@ -152,6 +157,7 @@ export class Approvals {
   /** The last approvals that are over, by id, the oldest first. */
   readonly #ended = new Map<string, EndedApproval>();
   #watcherCount = 0;
+  readonly #watchListeners = new Set<() => void>();
   #store: Promise<RememberedApprovals> | undefined;
   /** Ends the subscription to events of servers, which exists while approvals are pending. */
   #unsubscribe: (() => void) | undefined;
@@ -233,7 +239,17 @@ export class Approvals {
     };
   }
 
+  /**
+   * Calls the listener when somebody begins to watch pending approvals, and when nobody watches them any more.
+   * @returns a function that ends that
+   */
+  onWatchChange(listener: () => void): () => void {
+    this.#watchListeners.add(listener);
+    return () => void this.#watchListeners.delete(listener);
+  }
+
   #reportWatchChange(): void {
+    for (const listener of this.#watchListeners) listener();
     for (const open of this.#pending.values()) open.onWatchChange();
   }
 
@@ -385,13 +401,13 @@ export class Approvals {
    * @throws {HubError} notApproved if too many approvals are pending
    */
   ask(asked: ApprovalRequest, checkStillValid: () => HubError | undefined): PendingApproval {
-    const { subject: _, caller, owner, ...shown } = asked;
+    const { subject: _, caller, owner, forwardedId, ...shown } = asked;
     const full = this.#fullFor(caller, owner);
     if (full !== undefined) {
       const text = `Tool "${shown.name}" was not called: it needs an approval, and ${full} already wait for theirs. Wait until they are decided.`;
       throw new HubError("notApproved", text, { server: shown.server });
     }
-    const id = idOfCall(shown.call);
+    const id = forwardedId ?? idOfCall(shown.call);
     const prompt: ApprovalPrompt = { ...shown, id, askedAt: Date.now() };
     const open = new PendingApproval(prompt, asked, checkStillValid, (outcome) =>
       this.#onEnd(open, outcome),
@@ -493,7 +509,9 @@ export class Approvals {
     const { decision, by } = outcome;
     const remembered = decision === "session" || decision === "always";
     bus.emit({ ...common, change: "decided", by, decision, remembered });
-    if (remembered && by !== "rule" && by !== "timeout") this.#remember(open, decision, by);
+    const isOwn = !open.isForwarded;
+    if (isOwn && remembered && by !== "rule" && by !== "timeout")
+      this.#remember(open, decision, by);
   }
 
   #remember(
@@ -625,6 +643,8 @@ export class PendingApproval {
   readonly subject: ApprovalSubject;
   readonly caller: ApprovalClient;
   readonly owner: ApprovalOwner;
+  /** See `ApprovalRequest.forwardedId`. */
+  readonly isForwarded: boolean;
   /** Settles when the approval is decided or withdrawn; never rejects. */
   readonly outcome: Promise<ApprovalOutcome>;
   /** Called when somebody begins to watch pending approvals, and when nobody watches them any more. */
@@ -637,7 +657,12 @@ export class PendingApproval {
 
   constructor(
     prompt: ApprovalPrompt,
-    { subject, caller, owner }: Pick<ApprovalRequest, "subject" | "caller" | "owner">,
+    {
+      subject,
+      caller,
+      owner,
+      forwardedId,
+    }: Pick<ApprovalRequest, "subject" | "caller" | "owner" | "forwardedId">,
     checkStillValid: () => HubError | undefined,
     onEnd: (outcome: ApprovalOutcome) => void,
   ) {
@@ -645,6 +670,7 @@ export class PendingApproval {
     this.subject = subject;
     this.caller = caller;
     this.owner = owner;
+    this.isForwarded = forwardedId !== undefined;
     this.outcome = this.#deferred.promise;
     this.#checkStillValid = checkStillValid;
     this.#onEnd = onEnd;

@@ -7,12 +7,13 @@ import { notFound } from "./requests.ts";
 import type { Handlers } from "./routes.ts";
 import type { AgentDocument } from "./schemas.ts";
 
-/** The agents of a hub's manifest. Each method reads the manifest again. */
+/** The agents of a hub's manifest, and those in files and in the store. Each method reads the manifest again. */
 export interface HubAgents {
   /** All agents, and why some cannot be used. */
   list(): Promise<readonly AgentDocument[]>;
   /**
    * Makes an agent ready to run with the tools of this hub.
+   * @param name its name in the list, or the path or the reference of its file
    * @throws {HubError} agentNotFound, agentInvalid or manifestInvalid; the errors of opening its model
    */
   open(
@@ -23,6 +24,8 @@ export interface HubAgents {
   conversations(): Promise<ConversationStore>;
   /** The manifest of the agents; see `ConversationHeader`. */
   from(): Promise<string>;
+  /** Ends all agents that are open, with the servers of their files. Never rejects. */
+  close(): Promise<void>;
 }
 
 /** How long the end of a run is waited for before a conversation is forgotten, in ms. */
@@ -43,9 +46,9 @@ export function agentHandlers(
       openAgent: (name) => agents.open(name, {}),
     });
   };
-  const all = (): Promise<Conversations> => (conversations ??= loadConversations());
+  const loaded = (): Promise<Conversations> => (conversations ??= loadConversations());
   const conversationOf = async (id: string): Promise<Conversation> => {
-    const conversation = (await conversations)?.get(id);
+    const conversation = await (await conversations)?.get(id);
     if (conversation === undefined) throw notFound(`run "${id}" of an agent`);
     return conversation;
   };
@@ -62,12 +65,12 @@ export function agentHandlers(
           known.map((agent) => agent.name),
         );
       });
-      const conversation = await (await all()).start(opened);
+      const conversation = await (await loaded()).start(opened);
       conversation.send(message);
       return conversation.document;
     },
     "GET /runs": async () => {
-      const open = (await conversations)?.all ?? [];
+      const open = (await (await conversations)?.all()) ?? [];
       return { runs: open.map(({ document }) => document) };
     },
     "GET /runs/:id": async ({ params: { id } }) => (await conversationOf(id)).document,
@@ -89,8 +92,9 @@ export function agentHandlers(
       (await conversations)?.close(conversation);
     },
     "GET /conversations": async () => {
-      const loaded = await all();
-      const kept = await loaded.kept();
+      const all = await loaded();
+      const [kept, runs] = await Promise.all([all.kept(), all.all()]);
+      const open = new Set(runs.map(({ session }) => session.id));
       return {
         conversations: kept.map(({ id, agent, title, created, lastUsed, size }) => ({
           id,
@@ -99,17 +103,17 @@ export function agentHandlers(
           created,
           lastUsed,
           size,
-          open: loaded.get(id) !== undefined,
+          open: open.has(id),
         })),
       };
     },
     "POST /conversations/:id/open": async ({ params: { id } }) => {
-      const conversation = await (await all()).resume(id);
+      const conversation = await (await loaded()).resume(id);
       if (conversation === undefined) throw notFound(`conversation "${id}"`);
       return conversation.document;
     },
     "DELETE /conversations/:id": async ({ params: { id } }) => {
-      const isForgotten = await (await all()).forget(id, AbortSignal.timeout(FORGET_LIMIT));
+      const isForgotten = await (await loaded()).forget(id, AbortSignal.timeout(FORGET_LIMIT));
       if (!isForgotten) throw notFound(`conversation "${id}"`);
     },
   };

@@ -3,7 +3,11 @@ import { Buffer } from "node:buffer";
 import { randomUUID } from "node:crypto";
 import { setInterval } from "node:timers";
 import type { OpenedAgent } from "../agent/agent.ts";
-import type { ConversationFile } from "../agent/conversation-file.ts";
+import {
+  type ConversationFile,
+  type ConversationHeader,
+  fileOrigin,
+} from "../agent/conversation-file.ts";
 import {
   type ConversationStore,
   type KeptConversation,
@@ -14,6 +18,7 @@ import { titleOf, type TranscriptEntry } from "../agent/transcript.ts";
 import { eventsOf, type ToldEvent, type ToldOptions } from "../agent/transcript-events.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
+import { notFound } from "./requests.ts";
 import type { RunDocument } from "./schemas.ts";
 
 /** Maximum number of open conversations. A new one replaces the one that has been idle for the longest time. */
@@ -37,8 +42,18 @@ export interface ConversationAgent extends OpenedAgent {
   readonly client: string;
   /** The mode that limits the agent's tools. */
   readonly mode: string | undefined;
-  /** The manifest that the agent is of; see `ConversationHeader`. */
+  /** The agent as it is opened again, and the manifest or the file that it is of; see `ConversationHeader`. */
+  readonly opener: string;
   readonly from: string;
+  /** The path or the reference of its file; undefined: it is of the manifest. */
+  readonly file: string | undefined;
+  /**
+   * The text that an agent gets for a message of the person: a message such as `/fix-lint src` may name a prompt of the
+   * agent's file.
+   */
+  expand(message: string, agent: string): string;
+  /** The names of the prompts of an agent of its file. */
+  promptsOf(agent: string): readonly string[];
   /** Limits the agent's tools to a mode, from its next turn on. @throws {HubError} usage if there is no such mode */
   setMode(mode: string): Promise<void>;
 }
@@ -58,20 +73,32 @@ export interface ConversationsOptions {
 export class Conversations {
   readonly #options: ConversationsOptions;
   readonly #conversations = new Map<string, Conversation>();
-  readonly #opening = new Map<string, Promise<Conversation>>();
+  /** The conversations that are being opened again, by id. */
+  readonly #opening = new Map<string, Promise<Conversation | undefined>>();
 
   constructor(options: ConversationsOptions) {
     this.#options = options;
   }
 
-  get all(): readonly Conversation[] {
+  /** The open conversations. Closes those that another process has forgotten. */
+  async all(): Promise<readonly Conversation[]> {
     this.#closeIdle();
+    await Promise.all([...this.#conversations.values()].map((one) => this.#closeForgotten(one)));
     return [...this.#conversations.values()];
   }
 
-  get(id: string): Conversation | undefined {
+  /** An open conversation; undefined if there is none, or if another process has forgotten it. */
+  async get(id: string): Promise<Conversation | undefined> {
     this.#closeIdle();
+    const open = this.#conversations.get(id);
+    if (open !== undefined) await this.#closeForgotten(open);
     return this.#conversations.get(id);
+  }
+
+  async #closeForgotten(conversation: Conversation): Promise<void> {
+    if (!(await conversation.session.isForgotten())) return;
+    conversation.session.discard();
+    this.close(conversation);
   }
 
   /**
@@ -81,7 +108,7 @@ export class Conversations {
   async start(opened: ConversationAgent): Promise<Conversation> {
     const id = randomUUID();
     const { spec } = opened.agent;
-    const header = { id, agent: spec.name, from: opened.from, created: Date.now() };
+    const header = { id, agent: opened.opener, from: opened.from, created: Date.now() };
     const isKept = spec.persist !== false;
     const begin = async (): Promise<ConversationFile> =>
       (await this.#options.openStore()).begin(USER, header);
@@ -93,10 +120,10 @@ export class Conversations {
     }
   }
 
-  /** The conversations with agents of this hub's manifest that are kept, the last used first. */
+  /** The conversations with agents of this hub's manifest and of files that are kept, the last used first. */
   async kept(): Promise<readonly KeptConversation[]> {
     const [store, from] = await Promise.all([this.#options.openStore(), this.#options.readFrom()]);
-    return (await store.list(USER)).filter((one) => one.from === from);
+    return (await store.list(USER)).filter((one) => isOf(one, from));
   }
 
   /**
@@ -105,15 +132,14 @@ export class Conversations {
    * @throws {HubError} see `HubAgents.open`; sessionBusy
    */
   async resume(id: string): Promise<Conversation | undefined> {
-    const open = this.get(id);
+    const isOpening = this.#opening.get(id);
+    if (isOpening !== undefined) return isOpening;
+    const open = await this.get(id);
     if (open !== undefined) {
       await open.session.refresh(new AbortController().signal);
       return open;
     }
-    const file = await (await this.#options.openStore()).find(USER, id);
-    if (file === undefined || file.header.from !== (await this.#options.readFrom()))
-      return undefined;
-    const opening = this.#opening.get(id) ?? this.#reopen(file);
+    const opening = this.#opening.get(id) ?? this.#reopen(id);
     this.#opening.set(id, opening);
     try {
       return await opening;
@@ -124,17 +150,21 @@ export class Conversations {
 
   /** Closes a conversation and removes what is kept of it. @returns whether there was one */
   async forget(id: string, signal: AbortSignal): Promise<boolean> {
-    const open = this.get(id);
+    const open = await this.get(id);
     open?.session.discard();
     if (open !== undefined) this.close(open);
     return (await (await this.#options.openStore()).forget(USER, id, signal)) || open !== undefined;
   }
 
-  async #reopen(file: ConversationFile): Promise<Conversation> {
-    const { id, agent, created } = file.header;
+  async #reopen(id: string): Promise<Conversation | undefined> {
+    const file = await (await this.#options.openStore()).find(USER, id);
+    if (file === undefined || !isOf(file.header, await this.#options.readFrom())) return undefined;
+    const { agent, created, from } = file.header;
     const opened = await this.#options.openAgent(agent);
     let conversation: Conversation;
     try {
+      // The manifest may have got an agent of that name.
+      if (opened.from !== from) throw notFound(`conversation "${id}"`);
       conversation = this.#add(id, opened, file, created);
     } catch (error) {
       await opened.close();
@@ -145,6 +175,8 @@ export class Conversations {
       return conversation;
     } catch (error) {
       this.close(conversation);
+      // Another process has forgotten it in the meantime.
+      if (toHubError(error).code === "sessionNotFound") return undefined;
       throw error;
     }
   }
@@ -185,6 +217,14 @@ export class Conversations {
         this.close(conversation);
     }
   }
+}
+
+/** Whether a conversation is with an agent of this manifest, or of a file. */
+function isOf(
+  { from, agent }: Pick<ConversationHeader, "from" | "agent">,
+  manifest: string,
+): boolean {
+  return from === manifest || from === fileOrigin(agent);
 }
 
 /** One event, or consecutive deltas of one text, each of which has its own number. */
@@ -248,10 +288,12 @@ export class Conversation {
 
   get document(): RunDocument {
     const { id, agent, state, waiting, tokensUsed, window } = this.session;
+    const prompts = this.#opened.promptsOf(agent.spec.name);
     return {
       id,
       client: this.#opened.client,
       agent: agent.spec.name,
+      ...(this.#opened.file !== undefined && { file: this.#opened.file }),
       model: agent.model.name,
       ...(this.#mode !== undefined && { mode: this.#mode }),
       title: this.#title === "" ? this.session.transcript.title : this.#title,
@@ -262,11 +304,13 @@ export class Conversation {
       lastEvent: this.#seq,
       kept: this.session.isKept,
       ...(window !== undefined && { leftOut: window.leftOut }),
+      ...(prompts.length > 0 && { prompts: [...prompts] }),
     };
   }
 
   /** Sends a message to the agent. Events report its outcome, even if the message is refused. */
-  send(message: string): void {
+  send(written: string): void {
+    const message = this.#opened.expand(written, this.session.agent.spec.name);
     if (this.#title === "" && this.session.transcript.messages.length === 0)
       this.#title = titleOf(message);
     void this.#follow(message, this.#cancelled.signal);

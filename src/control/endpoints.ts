@@ -238,7 +238,10 @@ export const ENDPOINTS = {
   "DELETE /pins/:server": {
     says: "forgets what was accepted of a server: what it lists now is accepted",
   },
-  "GET /agents": { answer: { agents: "Agent" }, says: "lists the agents of the manifest" },
+  "GET /agents": {
+    answer: { agents: "Agent" },
+    says: "lists the agents of the manifest, and those in files",
+  },
   "POST /agents/:name/runs": {
     body: "AgentRunRequest",
     answer: "AgentRun",

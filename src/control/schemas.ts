@@ -1031,20 +1031,40 @@ export const agentSchema = v.object({
   ),
   subAgents: v.optional(names),
   handoffs: v.optional(names),
+  /** The path or the reference of the file that describes it; absent: the manifest does. */
+  file: v.optional(v.string()),
+  /** What a person is told when a conversation with it begins. */
+  welcome: v.optional(v.string()),
+  /** Prompts that a person sends by their names: the message `/NAME`, perhaps with arguments. */
+  prompts: v.optional(
+    v.array(
+      v.object({
+        name: v.string(),
+        description: v.optional(v.string()),
+        instruction: v.string(),
+      }),
+    ),
+  ),
+  /** The names of the servers that its file has of its own; what they offer is known when a conversation uses them. */
+  servers: v.optional(names),
+  /** What its file asks for and does not get. */
+  notes: v.optional(names),
   usable: v.boolean(),
   problem: v.optional(v.string()),
 });
 
 /**
  * A conversation with an agent that runs in the hub. `client`: the id of the hub's client that makes the agent's calls;
- * `mode`: the mode that limits the agent's tools; `title`: the beginning of the first message; `waiting`: number of
- * messages that wait for the agent; `lastEvent`: the number of the last event; `kept`: whether it is kept when it is
- * closed; `leftOut`: how many messages its model does not get any more; absent: it gets all.
+ * `file`: the path or the reference of the file that describes the agent, if the manifest does not; `mode`: the mode that
+ * limits the agent's tools; `title`: the beginning of the first message; `waiting`: number of messages that wait for the
+ * agent; `lastEvent`: the number of the last event; `kept`: whether it is kept when it is closed; `leftOut`: how many
+ * messages its model does not get any more; absent: it gets all; `prompts`: the names of the agent's prompts (`Agent`).
  */
 export const runSchema = v.object({
   id: v.string(),
   client: v.string(),
   agent: v.string(),
+  file: v.optional(v.string()),
   model: v.string(),
   mode: v.optional(v.string()),
   title: v.string(),
@@ -1055,6 +1075,7 @@ export const runSchema = v.object({
   lastEvent: count,
   kept: v.boolean(),
   leftOut: v.optional(count),
+  prompts: v.optional(names),
 });
 
 /**

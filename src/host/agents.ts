@@ -1,4 +1,5 @@
 import { type Agent, agentNotFound, AgentSet } from "../agent/agent.ts";
+import { fileOrigin } from "../agent/conversation-file.ts";
 import { agentToolSettings } from "../agent/tool-search.ts";
 import { expandMessage } from "../agent-files/named-prompts.ts";
 import { MemoryFile } from "../agent-files/memory-file.ts";
@@ -78,12 +79,16 @@ export function openAgents(options: OpenAgentsOptions): OpenedAgents {
   const own = file && openFileTools(file, manifest, context, log, person);
   const redact = (text: string): string =>
     own?.redact(redactor.apply(text)) ?? redactor.apply(text);
-  const toolbox =
-    file === undefined
-      ? hubTools
-      : new AgentFileToolbox(hubTools, own?.toolbox, rulesOf(file, options, redact));
+  const ofFile =
+    file &&
+    new AgentFileToolbox(
+      hubTools,
+      own?.toolbox,
+      rulesOf(file, options, redact, (name, signal) => agentSet.model(name, signal)),
+    );
+  const toolbox = ofFile ?? hubTools;
   const models = file === undefined ? manifest.models : modelsFor(file, manifest.models);
-  const agentSet = new AgentSet({
+  const agentSet: AgentSet = new AgentSet({
     specs: options.specs ?? specsOf(options),
     toolbox,
     clock,
@@ -93,6 +98,7 @@ export function openAgents(options: OpenAgentsOptions): OpenedAgents {
     tracer: options.tracer,
     redact: redactor.apply,
     watchPauses: person.questions?.watchPauses,
+    pickedModel: (name) => ofFile?.pickedModel(name),
   });
   return {
     toolbox,
@@ -143,12 +149,15 @@ function rulesOf(
   { source, agents, permissions, allows, toolsetsByServer }: AgentFile,
   { manifest, context, person }: OpenAgentsOptions,
   redact: (text: string) => string,
+  openModel: AgentFileRules["openModel"],
 ): AgentFileRules {
   const kinds = new Set([...agents.values()].flatMap(({ builtIns }) => builtIns));
   return {
-    builtIns: (["think", "todo", "memory", "user_prompt"] as const).filter((kind) =>
+    builtIns: (["think", "todo", "memory", "user_prompt", "model_picker"] as const).filter((kind) =>
       kinds.has(kind),
     ),
+    pickableModels: (name) => agents.get(name)?.spec.pickableModels ?? [],
+    openModel,
     permissions,
     ...(allows !== undefined && { allows }),
     toolsetsByServer,
@@ -168,7 +177,7 @@ function rulesOf(
 }
 
 /** The parts of a file that are not supported or not trusted. */
-function notesOn(file: AgentFile): readonly string[] {
+export function notesOn(file: AgentFile): readonly string[] {
   const restrictions = describeRestrictions(file);
   const unsupported = file.unsupported.map(formatProblem);
   return restrictions === undefined ? unsupported : [...unsupported, restrictions];
@@ -176,7 +185,7 @@ function notesOn(file: AgentFile): readonly string[] {
 
 /** The manifest or the file that agents are of, as `ConversationHeader.from` has it. */
 export function originOf(manifest: Pick<Manifest, "sources">, file?: AgentFile): string {
-  return file === undefined ? manifestOrigin(manifest) : `file ${file.source}`;
+  return file === undefined ? manifestOrigin(manifest) : fileOrigin(file.source);
 }
 
 /** Whether this is the empty manifest that stands for a missing one. */

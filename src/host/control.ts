@@ -70,9 +70,10 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const manifestId = await manifestIdentity(options.manifest, env);
   // The code of the API is loaded with the first request, because most hubs get none.
   let api: Promise<{ fetch(request: Request): Response | Promise<Response> }> | undefined;
+  let controlled: Promise<ControlledHub> | undefined;
   const loadApi = async () => {
     const { makeControlApi } = await import("../control/api.ts");
-    return makeControlApi(await controlledHub(options, events, () => problems));
+    return makeControlApi(await (controlled = controlledHub(options, events, () => problems)));
   };
   const fetchApi = async (request: Request): Promise<Response> =>
     (await (api ??= loadApi())).fetch(request);
@@ -92,7 +93,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const close = async (): Promise<void> => {
     unsubscribe();
     events.close();
-    await (await mcp)?.close();
+    const ending = controlled?.then(({ agents }) => agents.close()).catch(() => {});
+    await Promise.all([mcp?.then((server) => server.close()), ending]);
   };
   const control = { identity: () => identityOf(options), fetch: fetchApi };
   try {

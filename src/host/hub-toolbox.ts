@@ -31,6 +31,8 @@ export interface AskedPerson {
   readonly questions?: OpenQuestions;
   /** See `HubOptions`. */
   readonly howToBeAsked?: string;
+  /** Shows the calls of a hub that wait for an approval where a person sees them. @returns a function that ends that */
+  readonly forward?: (hub: Hub) => () => void;
 }
 
 /**
@@ -117,14 +119,16 @@ export async function openOwnHub(
   manifest: Manifest,
   context: HostContext,
   log: CommandLog,
-  { elicit, questions, howToBeAsked }: AskedPerson,
+  { elicit, questions, howToBeAsked, forward }: AskedPerson,
 ): Promise<OpenedTools> {
   const opened = await openHub(manifest, context, log, {
     kinds: ["log", "alert"],
     snapshots: openSnapshots(context, log, "exact"),
     howToBeAsked,
+    isWatchable: forward !== undefined,
   });
   const { hub, close } = opened;
+  const stopForwarding = forward?.(hub);
   try {
     const { toolbox, client } = await connectInside(hub, context.signal, elicit, questions);
     return {
@@ -132,11 +136,13 @@ export async function openOwnHub(
       servers: () => readOpenedHub(opened, context).servers(),
       redact: opened.redact,
       async close() {
+        stopForwarding?.();
         await client.close();
         await close();
       },
     };
   } catch (error) {
+    stopForwarding?.();
     await close();
     throw error;
   }

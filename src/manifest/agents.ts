@@ -104,6 +104,8 @@ export interface AgentSpec {
   readonly routes?: readonly ModelRoute[] | undefined;
   /** The models that read the results of tools, by the server of the tool. */
   readonly toolModels?: ReadonlyMap<string, string> | undefined;
+  /** The models to which the agent can change by a tool of its own (`model_picker`). */
+  readonly pickableModels?: readonly string[] | undefined;
   /** The models that are asked if the agent's own fails. */
   readonly fallback?: ModelFallback | undefined;
   /** The form that the agent's answers must have; undefined: text. */

@@ -22,11 +22,11 @@ const PROCESS_CHECK_INTERVAL = 250;
 /** Default of `FileLockOptions.heartbeatTimeout`. */
 const HEARTBEAT_TIMEOUT = 15_000;
 
-/** The turn of the last caller in this process, by path of the lock file. The next caller waits for it to end. */
+/** Settles when all callers in this process have had their turns, by path of the lock file. The next caller waits for it. */
 const queues = new Map<string, Promise<unknown>>();
 
 export interface FileLockOptions {
-  /** Maximum wait for other holders, in ms. */
+  /** Maximum wait for other holders, in this process and in others, in ms. */
   readonly waitTimeout?: number;
   /** Time without a heartbeat, in ms, after which a holder whose process cannot be looked up counts as dead. */
   readonly heartbeatTimeout?: number;
@@ -48,8 +48,9 @@ export async function withFileLock<T>(
 ): Promise<T> {
   const wait = { signal, deadline: performance.now() + waitTimeout, heartbeatTimeout };
   const previous = queues.get(path) ?? Promise.resolve();
-  const turn = previous.then(() => runLocked(path, work, wait));
-  const settled = turn.catch(() => {});
+  const turn = waitInQueue(path, previous, wait).then(() => runLocked(path, work, wait));
+  // A caller that has given up leaves its place to those behind it, who wait for the same holder.
+  const settled = Promise.allSettled([previous, turn]);
   queues.set(path, settled);
   void settled.then(() => queues.get(path) === settled && queues.delete(path));
   return abortable(turn, signal);
@@ -60,6 +61,25 @@ interface WaitOptions {
   readonly signal: AbortSignal;
   readonly deadline: number;
   readonly heartbeatTimeout: number;
+}
+
+/** Waits for the earlier callers in this process. @throws {HubError} storeBusy after the deadline */
+async function waitInQueue(
+  path: string,
+  previous: Promise<unknown>,
+  { deadline }: WaitOptions,
+): Promise<void> {
+  const late = Promise.withResolvers<never>();
+  // Also with a deadline that is over, the queue counts as free if its last caller has ended in this turn of the loop.
+  const timer = setTimeout(
+    () => late.reject(busyError(path)),
+    Math.max(0, deadline - performance.now()),
+  );
+  try {
+    await Promise.race([previous, late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 async function runLocked<T>(path: string, work: () => Promise<T>, wait: WaitOptions): Promise<T> {
@@ -216,6 +236,6 @@ export function writeErrorOf(folder: string, error: unknown): unknown {
 }
 
 function busyError(path: string): HubError {
-  const text = `Another process has held a lock for too long; if no toolmux is running, remove ${path}.`;
+  const text = `A lock was held for too long; if no toolmux is running, remove ${path}.`;
   return new HubError("storeBusy", text);
 }

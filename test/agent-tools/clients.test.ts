@@ -233,6 +233,29 @@ describe("conversations of clients that are kept", () => {
       await assertHidden(modern("t1"), session);
     }));
 
+  it("are forgotten in every hub that has them open when one forgets them", () =>
+    inFolder(async (openHub) => {
+      const [first, second] = [await openHub(), await openHub()];
+      const uses = [
+        ["send_message", { message: "hi" }],
+        ["get_agent_session_info", {}],
+        ["get_agent_session_history", {}],
+        ["transfer_agent_session", { target_agent: "worker" }],
+        ["close_agent_session", {}],
+        ["list_agent_sessions", {}],
+      ] as const;
+      for (const [tool, more] of uses) {
+        const session = await createWith(first.modern("t1"));
+        const args = { agent_session_id: session, message: "hi" };
+        for (const { modern } of [first, second]) await modern("t1")("send_message", args);
+        await first.modern("t1")("close_agent_session", { agent_session_id: session });
+        const { code, value } = await second.modern("t1")(tool, { ...args, ...more });
+        if (tool === "list_agent_sessions") assert.deepEqual(value["sessions"], []);
+        else assert.equal(code, "sessionNotFound");
+        assert.equal(second.team.openCount, 0, tool);
+      }
+    }));
+
   it("are closed after sessionTimeout, and opened by their next use", () =>
     inFolder(async (openHub) => {
       const clock = new VirtualClock();

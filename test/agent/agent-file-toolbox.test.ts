@@ -51,6 +51,35 @@ function open(given: AgentFileRules) {
 const EACH = { approval: "always", everyCall: true };
 
 describe("the tools of an agent's file", () => {
+  it("change the agent's model to one of its models that can be opened, and back", async () => {
+    const models = ["google/small", "anthropic/large", "openai/keyless"];
+    const toolbox = new AgentFileToolbox(new FunctionToolbox({}), undefined, {
+      builtIns: ["model_picker"],
+      pickableModels: (agent) => (agent === "root" ? models : []),
+      openModel: (name) =>
+        name.endsWith("keyless") ? Promise.reject(new Error("no key")) : Promise.resolve(),
+    });
+    const change = async (model: unknown, agent = "root"): Promise<string | undefined> => {
+      await toolbox.call("change_model", JSON.stringify({ model }), {
+        signal,
+        chain: AgentChain.none,
+        agent: { name: agent },
+      });
+      return toolbox.pickedModel(agent);
+    };
+    assert.equal(await change("unknown"), undefined);
+    assert.equal(await change("openai/keyless"), undefined);
+    assert.equal(await change("google/small", "other"), undefined);
+    assert.equal(await change("anthropic/large"), "anthropic/large");
+    // A name without its provider is enough; a wrong one changes nothing.
+    assert.equal(await change("small"), "google/small");
+    for (const wrong of ["", 7, "/small", "keyless"])
+      assert.equal(await change(wrong), "google/small");
+    const options = { signal, chain: AgentChain.none, agent: { name: "root" } };
+    assert.equal((await toolbox.call("revert_model", "{}", options)).isError, false);
+    assert.equal(toolbox.pickedModel("root"), undefined);
+  });
+
   it("are not called if the file forbids it, whoever has the tool", async () => {
     const permissions = rules({ deny: ["set", "run:x=1", "own_*", "think"], allow: ["*"] });
     const { call, callers } = open({ permissions, allows: "all" });

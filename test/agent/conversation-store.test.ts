@@ -125,6 +125,37 @@ describe("a conversation that is kept", () => {
       }
     }));
 
+  it("goes on with calls that have results and results that have calls, whichever line is damaged", () =>
+    inFolder(async ({ store, path, warnings }) => {
+      const toolbox = new FunctionToolbox({ a: () => textResult("A"), b: () => textResult("B") });
+      const first = await sessionIn(store, new TurnModel([use("a", "b"), say("one")]), toolbox);
+      await ask(first, "question");
+      const whole = await readFile(path, "utf8");
+      const lines = whole.trimEnd().split("\n");
+      assert.equal(lines.length, 7);
+      for (let at = 1; at < lines.length; at++) {
+        await writeFile(path, `${lines.with(at, `${lines[at]?.slice(0, 30)}\0`).join("\n")}\n`);
+        const model = new TurnModel([say("two")]);
+        const session = await sessionIn(store, model);
+        await ask(session, "more");
+        const sent = model.requests[0]?.messages ?? [];
+        assert.equal(
+          sent.map(({ role }) => role).join(" "),
+          `user assistant tool tool${at === 5 ? "" : " assistant"} user`,
+        );
+        const calls = sent.flatMap((one) => (one.role === "assistant" ? one.toolCalls : []));
+        const results = sent.flatMap((one) => (one.role === "tool" ? [one.toolCallId] : []));
+        assert.deepEqual(
+          results.toSorted(),
+          calls.map(({ id }) => id),
+        );
+        // People read what the model gets, and the answer to it.
+        assert.equal(session.transcript.messages.length, sent.length + 1);
+        assert.equal(warnings.length, at);
+        assert.match(warnings[at - 1] ?? "", /^1 message of the conversation "one" cannot be read/);
+      }
+    }));
+
   it("answers calls that a killed process has not answered as cancelled", () =>
     inFolder(async ({ store, path }) => {
       await ask(await sessionIn(store, new TurnModel([say("one")])), "question");
@@ -204,8 +235,9 @@ describe("a conversation that is kept", () => {
     }));
 
   it("is listed with its title, and forgotten for good, also where a session still has it", () =>
-    inFolder(async ({ store, path }) => {
-      const session = await sessionIn(store, new TurnModel([say("one")]));
+    inFolder(async ({ store, path, warnings }) => {
+      const model = new TurnModel([say("one")]);
+      const session = await sessionIn(store, model);
       assert.deepEqual(await store.list(USER), []);
       await ask(session, `What\nis "that"? ${"ü".repeat(50_000)}`);
       const [kept] = await store.list(USER);
@@ -214,9 +246,34 @@ describe("a conversation that is kept", () => {
       assert.deepEqual([agent, from, title.length], ["main", "/m.toml", 80]);
       assert.equal(await store.forget(USER, "one", signal), true);
       assert.equal(await store.forget(USER, "one", signal), false);
-      await ask(session, "more");
-      assert.equal(session.transcript.messages.length, 4);
-      assert.deepEqual(await readdir(join(path, "..")), []);
+      assert.equal(await session.isForgotten(), true);
+      await assert.rejects(ask(session, "more"), { code: "sessionNotFound" });
+      assert.deepEqual([session.transcript.messages.length, session.history.size], [0, 0]);
+      assert.deepEqual([session.state, model.requests.length], ["closed", 1]);
+      assert.deepEqual([await readdir(join(path, "..")), warnings], [[], []]);
+    }));
+
+  it("does not come back when it is forgotten while another process opens, reads or clears it", () =>
+    inFolder(async ({ store, path }) => {
+      const model = new TurnModel([say("one")]);
+      for (const access of [
+        (session: AgentSession) => session.load(signal),
+        (session: AgentSession) => session.refresh(signal),
+        (session: AgentSession) => session.clear(signal),
+        (session: AgentSession) => ask(session, "more"),
+      ]) {
+        await ask(await sessionIn(store, model), "question");
+        const setup = setUpAgents({ main: model }, new FunctionToolbox());
+        const file = await store.find(USER, "one");
+        const session = new AgentSession(await setup.agent(), {
+          id: "one",
+          clock: setup.clock,
+          file,
+        });
+        assert.equal(await store.forget(USER, "one", signal), true);
+        await assert.rejects(access(session), { code: "sessionNotFound" });
+        assert.deepEqual(await readdir(join(path, "..")), []);
+      }
     }));
 
   it("is emptied when the person clears it, also for the other sessions that have it", () =>

@@ -7,7 +7,7 @@ import { AgentChain } from "../../src/agent/run-chain.ts";
 import { AgentFileToolbox } from "../../src/agent/agent-file-toolbox.ts";
 import { specsOfFile } from "../../src/agent/file-agents.ts";
 import type { ToolCallOptions } from "../../src/agent/toolbox.ts";
-import { FunctionToolbox, say, textResult, TurnModel } from "../fixtures/agents.ts";
+import { FunctionToolbox, say, textResult, TurnModel, use } from "../fixtures/agents.ts";
 import { VirtualClock } from "../fixtures/virtual-clock.ts";
 
 const signal = new AbortController().signal;
@@ -91,5 +91,44 @@ describe("the agents of a file", () => {
       ["update_todo", { id: "7", status: "completed" }],
     ] as const)
       assert.equal((await toolbox.call(name, JSON.stringify(args), options)).isError, true);
+  });
+
+  it("are answered by the model to which the agent has changed, from the next turn on", async () => {
+    const text = `agents:
+  root:
+    model: google/small
+    instruction: I
+    toolsets: [{type: model_picker, models: [google/small, anthropic/large]}]
+`;
+    const read = await readAgentText(new TextEncoder().encode(text), "/a.yaml", "/", () => ({
+      problem: "none",
+    }));
+    assert.ok(read.ok);
+    assert.deepEqual(read.file.unsupported, []);
+    const { spec } = read.file.agents.get("root") ?? assert.fail("no root");
+    assert.match(spec.instruction, /google\/small, anthropic\/large/);
+    const toolbox = new AgentFileToolbox(new FunctionToolbox({}), undefined, {
+      builtIns: ["model_picker"],
+      pickableModels: () => spec.pickableModels ?? [],
+    });
+    const small = new TurnModel([use(["change_model", '{"model":"large"}']), say("done")]);
+    const large = new TurnModel([use(["revert_model", "{}"])]);
+    const models = new Map([
+      ["google/small", small],
+      ["anthropic/large", large],
+    ]);
+    const environment = { now: 0, cwd: "/", platform: "linux" };
+    const agentSet = new AgentSet({
+      specs: specsOfFile(read.file, environment, () => "all"),
+      toolbox,
+      clock: new VirtualClock(),
+      createModel: (name) => Promise.resolve(models.get(name) ?? assert.fail(name)),
+      redact: (value) => value,
+      pickedModel: (name) => toolbox.pickedModel(name),
+    });
+    const agent = await agentSet.agent("root", signal);
+    for await (const event of agent.run([], { signal }))
+      if (event.type === "error") assert.fail(event.message);
+    assert.deepEqual([small.requests.length, large.requests.length], [2, 1]);
   });
 });

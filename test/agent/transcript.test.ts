@@ -3,9 +3,10 @@ import { describe, it } from "node:test";
 import type { AgentEvent } from "../../src/agent/events.ts";
 import { AgentSession } from "../../src/agent/session.ts";
 import {
+  completeEntries,
   describeWindow,
+  isMessage,
   maskEntry,
-  missingResults,
   parseEntry,
   type TranscriptEntry,
   type TranscriptMessage,
@@ -225,18 +226,90 @@ describe("an entry of a transcript", () => {
     assert.equal(maskEntry(tool, () => "?").role, "tool");
   });
 
+  /** What a model refuses in a conversation; undefined: nothing. */
+  const faultOf = (entries: readonly TranscriptEntry[]): string | undefined => {
+    let pending: readonly string[] = [];
+    let last = "end";
+    for (const entry of entries.filter((one) => isMessage(one))) {
+      if (entry.role === "tool") {
+        if (!pending.includes(entry.toolCallId)) return `no call for ${entry.toolCallId}`;
+        pending = pending.toSpliced(pending.indexOf(entry.toolCallId), 1);
+      } else if (pending.length > 0) return `no result for ${pending.join()}`;
+      else if (entry.role === "assistant") {
+        if (last === "end") return "nobody has asked";
+        pending = entry.toolCalls.map(({ id }) => id);
+      }
+      last = entry.role;
+    }
+    return pending.length > 0 ? `no result for ${pending.join()}` : undefined;
+  };
+
+  it("that is missing has another one in its place, whichever lines of a conversation are lost", () => {
+    const answerOf = (text: string): TranscriptEntry => ({
+      role: "assistant",
+      at: 1,
+      agent: "a",
+      text,
+      toolCalls: [],
+    });
+    const user: TranscriptEntry = { role: "user", at: 1, text: "x" };
+    const end: TranscriptEntry = {
+      role: "end",
+      at: 2,
+      outcome: "stop",
+      duration: 1,
+      usage,
+      toolCalls: 0,
+    };
+    // Ids can come again in a later answer.
+    const other = { ...tool, toolCallId: "d", toolName: "u" };
+    const whole = [
+      user,
+      asked,
+      tool,
+      other,
+      asked,
+      other,
+      tool,
+      answerOf("y"),
+      end,
+      user,
+      answerOf("z"),
+      end,
+    ];
+    assert.deepEqual(completeEntries([], whole, 3), { entries: whole, ending: [] });
+    for (let lost = 1; lost < 2 ** whole.length; lost++) {
+      const left = whole.filter((_, at) => (lost & (2 ** at)) === 0);
+      const { entries, ending } = completeEntries([], left, 3);
+      const all = [...entries, ...ending];
+      const which = `without ${lost.toString(2)}`;
+      assert.equal(faultOf(all), undefined, which);
+      // Nothing that is left is dropped, and nothing is added when it is read again with its ending.
+      assert.deepEqual(
+        all.filter((one) => left.includes(one)),
+        left,
+        which,
+      );
+      const again = completeEntries([], [...left, ...ending], 4);
+      assert.deepEqual(again, { entries: all, ending: [] }, which);
+      assert.deepEqual(completeEntries(all, whole, 4), { entries: whole, ending: [] }, which);
+    }
+  });
+
   it("that is a result is added for each call that was not answered before the process was killed", () => {
     const first: TranscriptEntry = { role: "user", at: 1, text: "x" };
-    assert.deepEqual(missingResults([first]), []);
-    const both = missingResults([first, asked]);
-    assert.deepEqual(
-      both.map((one) => one.role === "tool" && [one.toolCallId, one.isError]),
-      [
-        ["c", true],
-        ["d", true],
-      ],
-    );
-    assert.equal(missingResults([first, asked, tool]).length, 1);
-    assert.deepEqual(missingResults([first, asked, tool, ...both.slice(1)]), []);
+    const added = (...entries: readonly TranscriptEntry[]): readonly unknown[] =>
+      completeEntries([], entries, 9).ending.map((one) =>
+        one.role === "tool" ? [one.toolCallId, one.isError, one.at] : one.role,
+      );
+    const [c, d] = [
+      ["c", true, 9],
+      ["d", true, 9],
+    ];
+    assert.deepEqual(added(), []);
+    assert.deepEqual(added(first), ["end"]);
+    assert.deepEqual(added(first, asked), [c, d, "end"]);
+    assert.deepEqual(added(first, asked, tool), [d, "end"]);
+    assert.deepEqual(added(first, asked, tool, { ...tool, toolCallId: "d" }), ["end"]);
   });
 });

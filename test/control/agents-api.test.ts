@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import process from "node:process";
 import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
 import { type ApiSetup, eventually, type Json, withApi } from "./controlled-hub.ts";
 
 const TURNS = `
@@ -18,6 +20,12 @@ text = ["one ", "two ", "three"]
 when = "hang"
 text = "I begin"
 hang = true
+[[turns]]
+when = "use own"
+toolCalls = [{ name = "own__only", arguments = { key = "hunter2" } }]
+[[turns]]
+after = "own__only"
+text = "It has answered."
 [[turns]]
 text = "You said: {message}"
 `;
@@ -179,6 +187,152 @@ describe("the control API for agents", () => {
         const refused = await setup.ask(method, path);
         assert.equal((refused.document["error"] as Json)["code"], "notFound", path);
       }
+      watching.abort();
+    }));
+
+  it("has agents of files with their welcome and their prompts, which a message can name", () =>
+    withApi(async (setup) => {
+      prepare(setup);
+      const write = (file: string, text: string): string => {
+        const path = join(setup.folder, file);
+        mkdirSync(dirname(path), { recursive: true });
+        writeFileSync(path, text);
+        return path;
+      };
+      const guide = write(
+        ".config/toolmux/agents/guide.yaml",
+        `agents:
+  root:
+    model: main
+    description: Guides.
+    instruction: I
+    welcome_message: |
+      Hello **you**.
+    commands:
+      say: {description: Says it, instruction: "say \${args} to $HOME"}
+      plain: call it
+    toolsets: [{type: toolmux, filter: {servers: [a]}}, {type: think}, {type: mcp, name: own, command: x}]
+`,
+      );
+      const foreign = write(
+        ".cagent/agents/foreign.yaml",
+        `agents:
+  root:
+    model: main
+    instruction: I
+    toolsets: [{type: mcp, command: x, args: [hunter2]}]
+    commands: {home: "at $HOME"}
+`,
+      );
+      await setup.ask("POST", "/servers/a/start?wait=5s");
+      await eventually("the tool", () => setup.hub.catalog.tools.entries.length > 0);
+      const { document: list } = await setup.ask("GET", "/agents");
+      const [one, other] = (list["agents"] as readonly Json[]).slice(3);
+      assert.deepEqual(
+        { ...one, tools: undefined, description: undefined },
+        {
+          name: "guide.yaml",
+          file: guide,
+          model: "main",
+          description: undefined,
+          instruction: "I",
+          tools: undefined,
+          welcome: "Hello **you**.",
+          prompts: [
+            { name: "say", description: "Says it", instruction: "say ${args} to $HOME" },
+            { name: "plain", instruction: "call it" },
+          ],
+          servers: ["own"],
+          usable: true,
+        },
+      );
+      assert.deepEqual(one?.["tools"], ["a__x", "think"]);
+      assert.deepEqual([other?.["name"], other?.["file"]], ["foreign.yaml", foreign]);
+      const notes = JSON.stringify(other?.["notes"]);
+      assert.ok(notes.includes("toolmux trust") && !notes.includes("hunter2"), notes);
+
+      const begun = await setup.ask("POST", "/agents/guide.yaml/runs", {
+        message: "/say 'good day' friend",
+      });
+      const { id, file, agent, prompts } = begun.document;
+      assert.deepEqual([file, agent, prompts], [guide, "root", ["say", "plain"]]);
+      const said = await eventsUntil(setup, id, "runComplete");
+      const text = `say good day friend to ${setup.folder}`;
+      assert.deepEqual([said[0]?.["text"], said.at(-1)?.["text"]], [text, `You said: ${text}`]);
+      // It is kept as the terminal keeps it, and goes on with the agent of the file.
+      await setup.ask("DELETE", `/runs/${String(id)}`);
+      const listed = (await setup.ask("GET", "/conversations")).document["conversations"];
+      assert.deepEqual(
+        (listed as Json[]).map((kept) => [kept["id"], kept["agent"]]),
+        [[id, guide]],
+      );
+      const opened = await setup.ask("POST", `/conversations/${String(id)}/open`);
+      const last = Number(opened.document["lastEvent"]);
+      await setup.ask("POST", `/runs/${String(id)}/message`, { message: "/plain" });
+      const called = await eventsUntil(setup, id, "runComplete", last);
+      assert.equal(called.at(-1)?.["text"], "It said: hello");
+
+      // A file that is not trusted reads no variables, and has no tools of its own.
+      const untrusted = await setup.ask("POST", "/agents/foreign.yaml/runs", { message: "/home" });
+      const answered = await eventsUntil(setup, untrusted.document["id"], "runComplete");
+      assert.equal(answered.at(-1)?.["text"], "You said: at $HOME");
+    }));
+
+  it("asks for calls of a file's own servers among those of the hub, and the decision counts there", () =>
+    withApi(async (setup) => {
+      prepare(setup);
+      const folder = join(setup.folder, ".config/toolmux/agents");
+      mkdirSync(folder, { recursive: true });
+      const server = fileURLToPath(new URL("../fixtures/servers/scripted.mjs", import.meta.url));
+      const toolset = {
+        type: "mcp",
+        name: "own",
+        command: process.execPath,
+        args: [server, "--bare", "--tool", "only"],
+      };
+      const root = { model: "main", instruction: "I", toolsets: [toolset] };
+      writeFileSync(join(folder, "own.yaml"), JSON.stringify({ agents: { root } }));
+      const watching = new AbortController();
+      const watch = async (): Promise<void> => {
+        for await (const _ of setup.follow("kinds=approval&watch=approvals", watching.signal));
+      };
+      void watch().catch(() => {});
+      await eventually("the reader", () => setup.hub.approvals.watcherCount === 1);
+      const begin = async (): Promise<Json> =>
+        (await setup.ask("POST", "/agents/own.yaml/runs", { message: "use own" })).document;
+      const asked = (): Promise<Json> =>
+        eventually("the question", async () => {
+          const { document: open } = await setup.ask("GET", "/approvals");
+          return (open["approvals"] as Json[])[0];
+        });
+      const run = await begin();
+      const question = await asked();
+      assert.deepEqual(
+        [question["client"], question["server"], question["tool"], question["agent"]],
+        [run["client"], "own/own", "only", "root"],
+      );
+      assert.ok((question["choices"] as string[]).includes("session"));
+      const path = `/approvals/${encodeURIComponent(String(question["id"]))}`;
+      const answer = await setup.ask("POST", path, { decision: "session" });
+      assert.ok(answer.status < 300, JSON.stringify(answer.document));
+      const first = await eventsUntil(setup, run["id"], "runComplete");
+      const executed = first.find(({ type }) => type === "toolExecuted");
+      assert.equal(executed?.["success"], true, JSON.stringify(executed));
+      // The decision is remembered where the server runs, and nowhere else.
+      await setup.ask("POST", `/runs/${String(run["id"])}/message`, { message: "use own" });
+      const again = await eventsUntil(setup, run["id"], "runComplete", first.at(-1)?.seq);
+      assert.equal(again.find(({ type }) => type === "toolExecuted")?.["success"], true);
+      const { document: remembered } = await setup.ask("GET", "/approvals/remembered");
+      assert.deepEqual(Object.values(remembered), [[]]);
+      // A question ends with its conversation.
+      const other = await begin();
+      assert.equal((await asked())["client"], other["client"]);
+      await setup.ask("DELETE", `/runs/${String(other["id"])}`);
+      await eventually("no question", async () => {
+        const { document: open } = await setup.ask("GET", "/approvals");
+        return (open["approvals"] as Json[]).length === 0;
+      });
+      await setup.ask("DELETE", `/runs/${String(run["id"])}`);
       watching.abort();
     }));
 

@@ -41,32 +41,49 @@ async function read(
 async function setUp(
   turns: readonly Turn[] | TurnModel,
   spec: Partial<AgentSpec>,
-  work: (conversations: Conversations, start: () => Promise<Conversation>) => Promise<void>,
+  work: (
+    conversations: Conversations,
+    start: () => Promise<Conversation>,
+    /** Those of another hub of this user, with the same agents. */
+    other: Conversations,
+    opened: { count: number },
+  ) => Promise<void>,
 ): Promise<void> {
   const stateFolder = await mkdtemp(join(tmpdir(), "conversations-"));
   const main = turns instanceof TurnModel ? turns : new TurnModel(turns);
   const setup = setUpAgents({ main }, new FunctionToolbox(), { main: spec });
-  const openAgent = async () => ({
-    agent: await setup.agent(),
-    notes: [],
-    client: "c",
-    mode: undefined,
-    from: "manifest /m.toml",
-    setMode: () => Promise.resolve(),
-    close: () => Promise.resolve(),
-  });
+  const opened = { count: 0 };
+  const openAgent = async () => {
+    opened.count++;
+    return {
+      agent: await setup.agent(),
+      notes: [],
+      client: "c",
+      mode: undefined,
+      opener: "main",
+      from: "manifest /m.toml",
+      file: undefined,
+      expand: (message: string) => message,
+      promptsOf: () => [],
+      setMode: () => Promise.resolve(),
+      close: async () => void opened.count--,
+    };
+  };
   const warn = (text: string): never => assert.fail(text);
   const store = new ConversationStore({ stateFolder, mask: (text) => text, warn });
-  const conversations = new Conversations({
-    clock: systemClock,
-    openStore: () => Promise.resolve(store),
-    readFrom: () => Promise.resolve("manifest /m.toml"),
-    openAgent,
-  });
+  const openHub = (): Conversations =>
+    new Conversations({
+      clock: systemClock,
+      openStore: () => Promise.resolve(store),
+      readFrom: () => Promise.resolve("manifest /m.toml"),
+      openAgent,
+    });
+  const [conversations, other] = [openHub(), openHub()];
+  const start = async (): Promise<Conversation> => conversations.start(await openAgent());
   try {
-    await work(conversations, async () => conversations.start(await openAgent()));
+    await work(conversations, start, other, opened);
   } finally {
-    for (const open of conversations.all) conversations.close(open);
+    for (const hub of [conversations, other]) for (const open of await hub.all()) hub.close(open);
     await rm(stateFolder, { recursive: true, force: true });
   }
 }
@@ -119,7 +136,7 @@ describe("a conversation of the control API", () => {
       const { id } = before.session;
       assert.deepEqual([before.document.kept, before.document.title], [true, "one"]);
       conversations.close(before);
-      assert.equal(conversations.get(id), undefined);
+      assert.equal(await conversations.get(id), undefined);
       const [kept] = await conversations.kept();
       assert.deepEqual([kept?.id, kept?.title], [id, "one"]);
       const [again, same] = await Promise.all([conversations.resume(id), conversations.resume(id)]);
@@ -133,6 +150,65 @@ describe("a conversation of the control API", () => {
       assert.deepEqual(await conversations.kept(), []);
       assert.equal(await conversations.resume(id), undefined);
       assert.equal(await conversations.forget(id, AbortSignal.timeout(10_000)), false);
+    }));
+
+  it("is closed in every hub that has it open when it is forgotten in one", () => {
+    const model = new TurnModel([say("first")]);
+    return setUp(model, {}, async (conversations, start, other, opened) => {
+      const uses: readonly ((id: string) => Promise<unknown>)[] = [
+        async () => (await other.all())[0],
+        (id) => other.get(id),
+        (id) => other.resume(id),
+      ];
+      for (const use of uses) {
+        const one = await start();
+        one.send("secret");
+        await read(one, 0, "runComplete");
+        const { id } = one.session;
+        const there = await other.resume(id);
+        assert.ok(there !== undefined);
+        assert.equal((await other.all())[0], there);
+        const reading = read(there, 0, "never");
+        assert.equal(await conversations.forget(id, AbortSignal.timeout(10_000)), true);
+        assert.equal(await use(id), undefined);
+        // Readers of its events see the end, and nothing of it is left.
+        await reading;
+        assert.equal(there.session.transcript.messages.length, 0);
+        assert.deepEqual(
+          [opened.count, await other.forget(id, AbortSignal.timeout(10_000))],
+          [0, false],
+        );
+      }
+      // A message that is on its way when it is forgotten is refused.
+      const one = await start();
+      one.send("secret");
+      await read(one, 0, "runComplete");
+      const there = await other.resume(one.session.id);
+      assert.ok(there !== undefined);
+      const asked = model.requests.length;
+      await conversations.forget(one.session.id, AbortSignal.timeout(10_000));
+      there.send("and?");
+      const [error] = (await read(there, 0, "error")).slice(-1);
+      assert.deepEqual([error?.["code"], model.requests.length], ["sessionNotFound", asked]);
+    });
+  });
+
+  it("is opened once, however many ask for it, and at whatever time", () =>
+    setUp([say("first")], {}, async (conversations, start, _, opened) => {
+      const before = await start();
+      before.send("one");
+      await read(before, 0, "runComplete");
+      const { id } = before.session;
+      conversations.close(before);
+      // Each asks a few turns of the event loop later than the one before it.
+      const asks = Array.from({ length: 40 }, async (__, at) => {
+        for (let turn = 0; turn < at; turn++) await new Promise((resolve) => setImmediate(resolve));
+        return conversations.resume(id);
+      });
+      const all = await Promise.all(asks);
+      assert.ok(all[0] !== undefined && new Set(all).size === 1);
+      assert.ok(all.every((one) => one?.session.transcript.messages.length === 2));
+      assert.deepEqual([opened.count, (await conversations.all()).length], [1, 1]);
     }));
 
   it("says how many messages the model does not get any more, and still tells them", () => {

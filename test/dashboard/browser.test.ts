@@ -215,6 +215,10 @@ function fullHub(text: string): PageHub {
           description: text,
           instruction: text,
           tools: [text],
+          file: text,
+          welcome: text,
+          prompts: [{ name: text, description: text, instruction: text }],
+          notes: [text],
           usable: false,
           problem: `${text} toolmux secret set key.`,
         },
@@ -1308,6 +1312,62 @@ describe("the dashboard in a browser", () => {
       await page.evaluate(`document.querySelector("[data-kept=k] button").click()`);
       await untilTrue("the request", () =>
         hub.requests.some(({ line }) => line === "DELETE /v1/conversations/k"),
+      );
+    });
+  });
+
+  test("welcomes with the words of an agent's file, and offers its prompts by their names", async () => {
+    const file = "/home/me/.config/toolmux/agents/guide.yaml";
+    const prompts = [
+      { name: "tour", description: "Shows it", instruction: "Give a tour of ${args}." },
+      { name: "lint", instruction: "Lint." },
+    ];
+    const guide = { name: "guide.yaml", file, model: "m", welcome: "Hello **you**", prompts };
+    const run = runDocument("r", { agent: "root", file, prompts: ["tour"] });
+    const hub = new PageHub({
+      "GET /agents": { agents: [{ ...guide, notes: ["not trusted"], usable: true }] },
+      "GET /runs": { runs: [] },
+      "POST /agents/guide.yaml/runs": run,
+    });
+    hub.runEvents["r"] = [];
+    const field = `document.querySelector(".composer textarea")`;
+    await withPage(browser(), hub, async (page) => {
+      await page.evaluate(`location.hash = "#/agents/guide.yaml"`);
+      await page.waitFor(
+        `document.querySelector(".chat-log .answer strong")?.textContent === "you"`,
+      );
+      await page.waitFor(`document.querySelector(".chat-note")?.textContent === "not trusted"`);
+      assert.deepEqual(
+        await page.evaluate(
+          `[...document.querySelectorAll(".prompts button")].map(({ textContent, title }) => [textContent, title])`,
+        ),
+        [
+          ["/tour", "Shows it"],
+          ["/lint", "Lint."],
+        ],
+      );
+      // What was written becomes the arguments; another prompt takes the place of the first one.
+      await page.evaluate(`${field}.value = "the attic"`);
+      await page.evaluate(`document.querySelectorAll(".prompts button")[1].click()`);
+      await page.evaluate(`document.querySelectorAll(".prompts button")[0].click()`);
+      assert.deepEqual(
+        await page.evaluate(`[${field}.value, document.activeElement === ${field}]`),
+        ["/tour the attic", true],
+      );
+      hub.documents["GET /runs"] = { runs: [run] };
+      await page.evaluate(`${field}.form.requestSubmit()`);
+      await page.waitFor(
+        `document.querySelector(".said.waiting")?.textContent === "/tour the attic"`,
+      );
+      const begun = hub.requests.find(({ line }) => line === "POST /v1/agents/guide.yaml/runs");
+      assert.equal(begun?.body, JSON.stringify({ message: "/tour the attic" }));
+      // The agent has got the text of the prompt.
+      hub.emitRun("r", { type: "message", text: "Give a tour of the attic." });
+      await page.waitFor(
+        `!document.querySelector(".said.waiting") && document.querySelector(".said")?.textContent === "Give a tour of the attic."`,
+      );
+      await page.waitFor(
+        `document.querySelector(".chat h2").textContent === "guide.yaml" && document.querySelectorAll(".prompts button").length === 1 && document.querySelector(".chat-log > .answer strong")`,
       );
     });
   });

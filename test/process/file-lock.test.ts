@@ -82,6 +82,32 @@ describe("a lock", () => {
       assert.equal(await withFileLock(path, NEVER, () => Promise.resolve(1)), 1);
     }));
 
+  it("is waited for as long as is wanted in one process too, and whoever gives up lets nobody pass", () =>
+    withFolder(async (path, folder) => {
+      const [held, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+      const seen: string[] = [];
+      const first = withFileLock(path, NEVER, async () => {
+        held.resolve();
+        await released.promise;
+        seen.push("first");
+      });
+      await held.promise;
+      for (const waitTimeout of [0, 50]) {
+        const work = (): Promise<never> => assert.fail("It must not run.");
+        await assert.rejects(withFileLock(path, NEVER, work, { waitTimeout }), {
+          code: "storeBusy",
+        });
+      }
+      const last = withFileLock(path, NEVER, async () => void seen.push("last"));
+      released.resolve();
+      await Promise.all([first, last]);
+      assert.deepEqual(seen, ["first", "last"]);
+      // A caller that does not wait gets a lock that nobody has any more.
+      const now = await withFileLock(path, NEVER, () => Promise.resolve(1), { waitTimeout: 0 });
+      assert.equal(now, 1);
+      assert.deepEqual(await readdir(folder), []);
+    }));
+
   it(
     "is waited for while its holder lives, as long as is wanted, and taken over once it was killed",
     LIMIT,

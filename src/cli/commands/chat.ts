@@ -94,6 +94,7 @@ async function talk(
       const conversations = await opened.conversations((text) => log("warn", text));
       const header = { id, agent: file?.source ?? agent.spec.name };
       const found = kept && (await conversations.find(id));
+      if (kept !== undefined && found === undefined) throw forgottenError(kept);
       const isKept = agent.spec.persist !== false;
       const own = found ?? (isKept ? await conversations.begin(header) : undefined);
       const session = new AgentSession(agent, { id, clock: systemClock, file: own });
@@ -113,6 +114,10 @@ function otherOriginError(kept: KeptConversation): HubError {
   return usageError(
     `The conversation is with agent "${sanitizeLine(agent)}" of ${place}, which is not in use here. Go on there, or name it: toolmux chat --resume ${shownId(kept)} --config FILE`,
   );
+}
+
+function forgottenError(kept: KeptConversation): HubError {
+  return usageError(`Conversation ${shownId(kept)} was forgotten. Begin another one: toolmux chat`);
 }
 
 class Chat {
@@ -175,6 +180,8 @@ class Chat {
       } catch (error) {
         if (signal.aborted) return 130;
         const hubError = toHubError(error);
+        // Another process has forgotten the conversation.
+        if (hubError.code === "sessionNotFound") throw hubError;
         // A usage error is about a command of the chat, which the help of toolmux does not explain.
         const isOwn = hubError.code === "usage";
         terminal.printStderr(isOwn ? sanitizeLine(hubError.message) : describeError(hubError));

@@ -85,6 +85,10 @@ export function AgentsView({ state, actions }: ViewProps) {
                   actions={actions}
                   chat={state.chat?.id === runId ? state.chat : emptyChat(runId)}
                   run={runs.find(({ id }) => id === runId)}
+                  described={describedOf(
+                    runs.find(({ id }) => id === runId),
+                    agents,
+                  )}
                   isKept={kept.some(({ id }) => id === runId)}
                 />
               ) : agent !== undefined ? (
@@ -102,6 +106,21 @@ export function AgentsView({ state, actions }: ViewProps) {
       />
     </div>
   );
+}
+
+/** The agent of a conversation, as the list describes it. */
+function describedOf(
+  run: RunDocument | undefined,
+  agents: readonly AgentDocument[],
+): AgentDocument | undefined {
+  return agents.find(
+    ({ name, file }) => file === run?.file && (file !== undefined || name === run?.agent),
+  );
+}
+
+/** What an agent is called: one in a file by the file, because many are called `root` there. */
+function nameOf(agent: string, file = agent): string {
+  return file.slice(file.lastIndexOf("/") + 1);
 }
 
 function Side({
@@ -142,14 +161,15 @@ function Side({
         </p>
       ) : (
         <ul key="runs" class="card list" aria-label="Conversations">
-          {runs.map(({ id, agent, title, state: now, startedAt }) => (
+          {runs.map(({ id, agent, file, title, state: now, startedAt }) => (
             <li key={id} data-run={id}>
               <a href={routeOfRun(id)} aria-current={current(`run:${id}`)}>
                 <Dot tone={now === "running" ? "busy" : "quiet"} />
                 <span class="stack">
                   <span class="name clip">{title}</span>
                   <span class="about clip small">
-                    {agent} · {now === "running" ? "at work" : formatAgo(startedAt, state.now)}
+                    {nameOf(agent, file)} ·{" "}
+                    {now === "running" ? "at work" : formatAgo(startedAt, state.now)}
                   </span>
                 </span>
               </a>
@@ -175,7 +195,7 @@ function Side({
                   <span class="stack">
                     <span class="name clip">{title}</span>
                     <span class="about clip small">
-                      {agent} · {formatAgo(lastUsed, state.now)}
+                      {nameOf(agent)} · {formatAgo(lastUsed, state.now)}
                     </span>
                   </span>
                 </a>
@@ -224,7 +244,7 @@ function BackLink() {
 /** The panel that describes an agent, with a field for the first message of a new conversation. */
 function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: AgentDocument }) {
   const { name, model, description, instruction, tools, subAgents, handoffs } = agent;
-  const { usable, problem = "" } = agent;
+  const { usable, problem = "", welcome, prompts, notes = [] } = agent;
   const [mode, setMode] = useState(FULL_MODE);
   const [, secret] = /toolmux secret set ([\w./-]*\w)/.exec(problem) ?? [];
   return (
@@ -241,7 +261,8 @@ function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: Age
             <p class="about bad pre">{problem}</p>
             {secret === undefined ? (
               <p key="edit" class="about">
-                Fix its table in the manifest; it is read again when you come back to this view.
+                Fix {agent.file ?? "its table in the manifest"}; it is read again when you come back
+                to this view.
               </p>
             ) : (
               <ul key="secret" class="plain">
@@ -253,9 +274,17 @@ function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: Age
             )}
           </div>
         )}
+        {welcome !== undefined && <Text key="welcome" text={welcome} />}
+        {notes.map((note, at) => (
+          <p key={`note-${at}`} class="chat-note">
+            {note}
+          </p>
+        ))}
         <Facts
           of={{
             Model: model,
+            File: agent.file,
+            "Servers of its own": agent.servers?.join(", "),
             "Gives tasks to": subAgents?.join(", "),
             "Hands over to": handoffs?.join(", "),
           }}
@@ -276,6 +305,7 @@ function AgentPanel({ state, actions, agent }: ViewProps & { readonly agent: Age
       <Composer
         draftOf={name}
         label={`Message to ${name}`}
+        prompts={prompts}
         isRunning={false}
         isDisabled={!usable}
         onSend={(text) => actions.startRun(name, text, mode)}
@@ -289,16 +319,23 @@ function Conversation({
   actions,
   chat,
   run,
+  described,
   isKept,
 }: ViewProps & {
   readonly chat: Chat;
   readonly run: RunDocument | undefined;
+  readonly described: AgentDocument | undefined;
   /** Whether it is kept and not open. */
   readonly isKept: boolean;
 }) {
   const { id, items, sent, isRunning, link, announcement, reason } = chat;
   const [mode, setMode] = useState<string | undefined>(undefined);
   const agent = chat.agent || (run?.agent ?? "");
+  const about = described?.name ?? agent;
+  const prompts = run?.prompts?.map(
+    (name) =>
+      described?.prompts?.find((prompt) => prompt.name === name) ?? { name, instruction: "" },
+  );
   const calls = items.filter((item): item is ChatCall => item.kind === "call" && !item.end);
   const approvals = (valueOf(state.approvals) ?? []).filter(
     (one) => run !== undefined && one.client === run.client,
@@ -344,8 +381,8 @@ function Conversation({
       <header class="chat-head">
         <BackLink />
         <h2>
-          <a href={routeTo("agents", agent)} title="Its model, prompt and tools">
-            {agent}
+          <a href={routeTo("agents", about)} title="Its model, prompt and tools">
+            {nameOf(agent, run?.file)}
           </a>
         </h2>
         <span class={isBusy && !isGone ? "badge busy" : "badge"}>
@@ -369,6 +406,7 @@ function Conversation({
             Reading…
           </p>
         )}
+        {described?.welcome !== undefined && <Text key="welcome" text={described.welcome} />}
         {drawItems(undefined)}
         {approvals.map((approval) => (
           <Question key={approval.id} approval={approval} now={state.now} actions={actions} />
@@ -392,7 +430,7 @@ function Conversation({
             {isKept ? (
               <Button text="Go on" onPress={() => actions.reopenRun(id)} />
             ) : (
-              <a href={routeTo("agents", agent)}>Begin another</a>
+              <a href={routeTo("agents", about)}>Begin another</a>
             )}
           </p>
         )}
@@ -402,7 +440,8 @@ function Conversation({
       </p>
       <Composer
         draftOf={id}
-        label={`Message to ${agent}`}
+        label={`Message to ${nameOf(agent, run?.file)}`}
+        prompts={prompts}
         isRunning={isBusy && !isGone}
         isDisabled={isGone}
         onSend={(text) => actions.sendMessage(id, text, mode)}
@@ -603,6 +642,7 @@ const drafts = new Map<string, string>();
 function Composer({
   draftOf,
   label,
+  prompts = [],
   isRunning,
   isDisabled,
   onSend,
@@ -610,6 +650,8 @@ function Composer({
 }: {
   readonly draftOf: string;
   readonly label: string;
+  /** Prompts of the agent's file, each offered by its name. */
+  readonly prompts?: AgentDocument["prompts"];
   readonly isRunning: boolean;
   readonly isDisabled: boolean;
   /** @returns whether it was sent */
@@ -628,6 +670,15 @@ function Composer({
       if (!isSent && current.value === "") current.value = text;
     });
   };
+  /** Writes the name of a prompt before what was written, which becomes its arguments. */
+  const offer = (name: string): void => {
+    const { current } = field;
+    if (current === null) return;
+    const written = current.value.replace(/^\/\S+\s*/, "");
+    current.value = `/${name} ${written}`;
+    drafts.set(draftOf, current.value);
+    current.focus();
+  };
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
@@ -642,6 +693,17 @@ function Composer({
         send();
       }}
     >
+      {prompts.length > 0 && !isDisabled && (
+        <ul key="prompts" class="prompts plain" aria-label="Prompts">
+          {prompts.map(({ name, description, instruction }) => (
+            <li key={name}>
+              <button type="button" title={description ?? instruction} onClick={() => offer(name)}>
+                /{name}
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
       <textarea
         ref={field}
         rows={2}

@@ -120,7 +120,9 @@ export function applyRunEvents(chat: Chat, events: readonly RunEvent[]): Chat {
     switch (event.type) {
       case "message": {
         items.push({ kind: "message", text: event.text });
-        const index = sent.indexOf(event.text);
+        const same = sent.indexOf(event.text);
+        // The agent gets the text of a prompt that is sent by its name.
+        const index = same >= 0 ? same : sent.findIndex((one) => one.startsWith("/"));
         if (index >= 0) sent = sent.toSpliced(index, 1);
         isWaiting = true;
         break;
