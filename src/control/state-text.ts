@@ -1,6 +1,6 @@
-import { count, formatDuration } from "../base/format.ts";
+import { count, formatDuration, formatElapsed, formatWait } from "../base/format.ts";
 import type { Separation } from "../upstream/sharing.ts";
-import { nameOfState } from "../upstream/verdict.ts";
+import { countServers, describeCounts, nameOfState } from "../upstream/verdict.ts";
 import type { ConnectionDocument, ServerDocument } from "./schemas.ts";
 
 /** What `describeState` needs to know of a connection, or of a server as a whole. */
@@ -37,16 +37,18 @@ export function wordOfState(described: DescribedState & Pick<ServerDocument, "st
   return isFailing(described) ? "failing" : nameOfState(described.state);
 }
 
-/** A time to wait, in whole seconds, so that the text does not change more often. */
-function formatWait(ms: number): string {
-  return formatDuration(Math.max(1, Math.ceil(ms / 1000)) * 1000);
+/** The numbers of servers by state in words: `4 connected, 1 failed, 2 failing, 1 resting`. */
+export function describeServers(
+  servers: readonly (DescribedState & Pick<ServerDocument, "state" | "goal">)[],
+): string {
+  const failing = servers.filter(isFailing);
+  const others = servers.filter((server) => !isFailing(server));
+  return describeCounts(countServers(others), failing.length);
 }
 
 /** @param failing as in the document of a server */
 function describeFailing(failing: FailingState["failing"], now: number): string {
-  const ms = Math.max(0, now - failing.since);
-  const unit = ms < 60_000 ? 1000 : 60_000;
-  const duration = ms < 1000 ? "1 s" : formatDuration(Math.floor(ms / unit) * unit);
+  const duration = formatElapsed(Math.max(1000, now - failing.since));
   return `failing for ${duration}, ${count(failing.attempts, "attempt")}`;
 }
 
@@ -94,7 +96,10 @@ export function describeStanding(described: DescribedState, now: number): string
         ? "waits for its authorization"
         : "waits for a login in the browser";
     case "reconnecting": {
-      const wait = retryAt === undefined ? "soon" : `in ${formatWait(retryAt - now)}`;
+      const wait =
+        retryAt === undefined
+          ? "soon"
+          : `in ${formatWait(Math.max(1, Math.ceil((retryAt - now) / 1000)) * 1000)}`;
       const tried = isFailing(described) ? `${describeFailing(described.failing, now)}, ` : "";
       return `${tried}next attempt ${wait}`;
     }

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
+  describeServers,
   describeState,
   type DescribedState,
   isFailing,
@@ -25,6 +26,23 @@ describe("the state of a server in words", () => {
     const twice: DescribedState = { ...retried, failing: { ...failing, attempts: 2 } };
     assert.ok(!isFailing(twice));
     assert.equal(describeState(twice, NOW), "next attempt in 27 s: no file");
+  });
+
+  it("counts servers whose attempts keep failing apart from those that are tried again", () => {
+    const server = (
+      about: Pick<DescribedState, "failing"> & { state: "connected" | "failed" | "reconnecting" },
+    ) => ({
+      goal: "up" as const,
+      ...about,
+    });
+    const servers = [
+      server({ state: "connected" }),
+      server({ state: "failed" }),
+      server({ state: "reconnecting" }),
+      server({ state: "reconnecting", failing }),
+      server({ state: "reconnecting", failing: { ...failing, attempts: 1 } }),
+    ];
+    assert.equal(describeServers(servers), "1 connected, 1 failed, 1 failing, 2 reconnecting");
   });
 
   it("keeps the reason while a further attempt runs", () => {

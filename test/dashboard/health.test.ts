@@ -90,6 +90,7 @@ describe("the health of a hub", () => {
       server("b", { state: "failed", lastError: { code: "unauthorized", message: "401" } }),
       server("c", { state: "failed", lastError: { code: "valueMissing", message: "No key." } }),
       server("d"),
+      server("e", { state: "failed", lastError: { code: "serverInvalid", message: "Wrong." } }),
     ];
     const alert = (id: string, about: object) => ({
       id,
@@ -109,7 +110,8 @@ describe("the health of a hub", () => {
       [
         ["a", "retry", undefined],
         ["b", "login", undefined],
-        ["c", "configure", undefined],
+        ["c", "secret", undefined],
+        ["e", "edit", undefined],
         ["Client laptop", undefined, "3"],
         ["d", undefined, "2"],
       ],

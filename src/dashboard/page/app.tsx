@@ -240,7 +240,9 @@ function TopBar({ state, actions }: ViewProps) {
           ? "live"
           : connection.kind === "opening"
             ? "opening…"
-            : "not connected"}
+            : connection.kind === "none"
+              ? "no hub"
+              : "not connected"}
       </span>
       <a key="indicator" class="indicator" href={routeTo("servers")} title={indicator.title}>
         <Dot tone={indicator.tone} />

@@ -14,7 +14,7 @@ export interface Trouble {
   /** What helps, in a sentence; undefined if nothing is known. */
   readonly remedy: string | undefined;
   /** What a person can do about it here. */
-  readonly cure: "retry" | "login" | "configure" | undefined;
+  readonly cure: "retry" | "login" | "edit" | "secret" | undefined;
   /** The alert that a person can dismiss. */
   readonly alert: string | undefined;
 }
@@ -93,7 +93,7 @@ function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
     isFailing(server);
   if (!isInTrouble) return [];
   const needsLogin = state === "authenticating" || lastError?.code === "unauthorized";
-  const needsValue = lastError?.code === "valueMissing" || lastError?.code === "serverInvalid";
+  const code = lastError?.code;
   return [
     {
       key: `server ${name}`,
@@ -102,7 +102,13 @@ function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
       tone: state === "failed" || isFailing(server) ? "bad" : "busy",
       reason: statusText(server, now),
       remedy: remedies[0],
-      cure: needsLogin ? "login" : needsValue ? "configure" : "retry",
+      cure: needsLogin
+        ? "login"
+        : code === "valueMissing"
+          ? "secret"
+          : code === "serverInvalid"
+            ? "edit"
+            : "retry",
       alert: undefined,
     },
   ];

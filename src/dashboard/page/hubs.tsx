@@ -7,6 +7,7 @@ import { hubNames } from "./hub-names.ts";
 import { Button, Dot, Empty, Header } from "./parts.tsx";
 import { SharingOffers } from "./sharing.tsx";
 import type { HubOverview } from "./state.ts";
+import { MiddleCut } from "./table.tsx";
 
 /** All hubs of this user: the health of each, what waits for a person, and who uses it. */
 export function HubsView({ state, actions }: ViewProps) {
@@ -114,9 +115,7 @@ function HubCard({
           : `Clients: ${clients.map(nameOfClient).join(", ")}.`}{" "}
         {formatNumber(calls)} {calls === 1 ? "call runs" : "calls run"} now.
       </p>
-      <p class="about mono clip" title={manifest[0] ?? cwd}>
-        {manifest[0] ?? cwd}
-      </p>
+      <MiddleCut key="where" class="about" text={manifest[0] ?? cwd} />
     </>
   );
 }

@@ -66,7 +66,7 @@ export function LogsView({ state, actions }: ViewProps) {
           about={`The last ${count(all.length, "line")}; only those since this hub started.`}
         >
           <Choice
-            label="Of"
+            label="Lines of"
             value={route.item?.startsWith("?") === true ? ALL : (route.item ?? ALL)}
             options={[
               [ALL, "everything"],

@@ -177,10 +177,10 @@ function TroubleRow({
             Logs
           </a>
         )}
-        {server !== undefined && cure === "retry" && (
+        {server !== undefined && (cure === "retry" || cure === "edit") && (
           <a
             key="edit"
-            class="button"
+            class={cure === "edit" ? "button primary" : "button"}
             href={routeOfServer(server, "config")}
             aria-label={`Edit ${title}`}
           >
@@ -196,14 +196,14 @@ function TroubleRow({
             onPress={() => actions.server(server, "login")}
           />
         )}
-        {server !== undefined && cure === "configure" && (
+        {server !== undefined && cure === "secret" && (
           <a
-            key="configure"
+            key="secret"
             class="button primary"
             href={routeTo("configure")}
-            aria-label={`Configure ${title}`}
+            aria-label={`Set the secret of ${title}`}
           >
-            Configure
+            Set the secret
           </a>
         )}
         {server !== undefined && cure === "retry" && (

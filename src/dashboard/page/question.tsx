@@ -130,7 +130,7 @@ export function Question({
           );
         })}
         <span class="about small keys" key="keys">
-          With the focus here: <kbd>y</kbd> allows once, <kbd>n</kbd> denies
+          While this has the focus: <kbd>y</kbd> allows once, <kbd>n</kbd> denies
         </span>
       </div>
       {[
