@@ -22,11 +22,14 @@ type FailingState = DescribedState & {
   readonly failing: NonNullable<DescribedState["failing"]>;
 };
 
-/** Whether a server that is tried again has failed so often that the next attempt will hardly succeed. */
+/**
+ * Whether a server that is tried again has failed so often that the next attempt will hardly succeed. That holds from
+ * one attempt to the next, also while its process is stopped.
+ */
 export function isFailing(described: DescribedState): described is FailingState {
   const { state, failing } = described;
   return (
-    (state === "reconnecting" || state === "connecting") &&
+    (state === "reconnecting" || state === "connecting" || state === "stopping") &&
     failing !== undefined &&
     failing.attempts >= FAILING_AFTER
   );
@@ -112,7 +115,9 @@ export function describeStanding(described: DescribedState, now: number): string
     case "notStarted":
       return "not started";
     case "stopping":
-      return "stopping";
+      return isFailing(described)
+        ? `${describeFailing(described.failing, now)}, next attempt soon`
+        : "stopping";
     case "disconnected":
     case "stopped":
       return "stopped";

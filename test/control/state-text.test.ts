@@ -53,6 +53,16 @@ describe("the state of a server in words", () => {
     );
   });
 
+  it("does not change while the process of an attempt is stopped", () => {
+    const stopping = { state: "stopping", since: NOW, lastError, failing } as const;
+    assert.equal(
+      describeState(stopping, NOW),
+      "failing for 6 min, 13 attempts, next attempt soon: no file",
+    );
+    assert.equal(wordOfState(stopping), "failing");
+    assert.equal(describeState({ state: "stopping", since: NOW }, NOW), "stopping");
+  });
+
   it("says that an attempt that was made just now has failed with the same error", () => {
     const again: DescribedState = {
       state: "failed",

@@ -713,6 +713,32 @@ describe("the dashboard in a browser", () => {
     });
   });
 
+  test("says above every view that a call waits in another hub", async () => {
+    const hub = new PageHub();
+    hub.servers = [serverDocument("a")];
+    hub.others = [{ id: "other", pid: 77, endpoints: ["http://127.0.0.1:8700/mcp"] }];
+    const approval = {
+      ...{ id: "q1", call: 1, server: "s", tool: "t", name: "s__t", askedAt: Date.now() },
+      ...{ clientName: `<img src=x onerror="window.hacked=1">`, choices: ["once", "deny"] },
+      ...{ argumentsShown: "{}", reason: "Each call needs an approval." },
+    };
+    hub.otherApprovals = { other: [approval, { ...approval, id: "q2" }] };
+    await withPage(browser(), hub, async (page) => {
+      const line = `document.querySelector("[data-elsewhere=other]")`;
+      await page.waitFor(line);
+      const text = String(await page.evaluate(`${line}.textContent`));
+      assert.match(text, /<img.* wants to run s__t in the hub HTTP :8700 · 1 more question/);
+      await page.waitFor(`document.title.startsWith("(2)")`);
+      for (const route of ["overview", "tools"]) {
+        await show(page, route);
+        await page.waitFor(line);
+      }
+      await show(page, "hubs");
+      await page.waitFor(`!${line}`);
+      assert.equal(await page.evaluate("window.hacked"), undefined);
+    });
+  });
+
   test("marks what is wrong with the entry of a server before anything is changed", async () => {
     const hub = new PageHub();
     const lastError = { code: "serverInvalid", message: "Its table has a problem." };

@@ -120,6 +120,22 @@ describe("the health of a hub", () => {
   });
 });
 
+describe("the trouble of a server whose attempts fail", () => {
+  it("stays from one attempt to the next", () => {
+    const failing = { since: NOW - 60_000, attempts: 1, same: true };
+    for (const state of ["reconnecting", "connecting", "stopping"] as const)
+      for (const attempts of [1, 3]) {
+        const about = { state, failing: { ...failing, attempts } };
+        const { troubles } = healthOf([server("a", about)], [], NOW);
+        assert.deepEqual(
+          troubles.map((trouble) => [trouble.server, trouble.tone]),
+          [["a", attempts === 3 ? "bad" : "busy"]],
+          state,
+        );
+      }
+  });
+});
+
 describe("the name of a client", () => {
   it("is that of its token and its own, in all combinations", () => {
     const client = { id: "client-2" };

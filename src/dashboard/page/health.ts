@@ -83,14 +83,15 @@ export function healthOf(
 }
 
 function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
-  const { name, title, state, lastError, remedies = [], responsive } = server;
+  const { name, title, state, lastError, failing, remedies = [], responsive } = server;
   const isUnresponsive = state === "connected" && responsive === false;
   const isInTrouble =
     state === "failed" ||
     state === "reconnecting" ||
     state === "authenticating" ||
     isUnresponsive ||
-    isFailing(server);
+    // Between two attempts, too: the trouble stays where it is until one succeeds.
+    (failing !== undefined && (state === "connecting" || state === "stopping"));
   if (!isInTrouble) return [];
   const needsLogin = state === "authenticating" || lastError?.code === "unauthorized";
   const code = lastError?.code;

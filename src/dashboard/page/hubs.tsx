@@ -12,7 +12,8 @@ import { MiddleCut } from "./table.tsx";
 /** All hubs of this user: the health of each, what waits for a person, and who uses it. */
 export function HubsView({ state, actions }: ViewProps) {
   const { hubs, hubClients, hubOverviews, now } = state;
-  const names = hubNames(hubs, hubClients);
+  const clientsOf = (id: string) => hubOverviews.get(id)?.clients ?? hubClients.get(id) ?? [];
+  const names = hubNames(hubs, new Map(hubs.map(({ id }) => [id, clientsOf(id)])));
   return (
     <div>
       <Header title="All hubs" about={`${count(hubs.length, "hub")} of yours`} />

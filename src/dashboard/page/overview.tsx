@@ -11,6 +11,7 @@ import {
   type DashboardState,
   MINUTES,
   openAlerts,
+  questionsOfOthers,
   routeOfServer,
   routeTo,
   serversOf,
@@ -410,7 +411,11 @@ function Clients({ state: { clients, now } }: { readonly state: DashboardState }
 }
 
 /** All hubs of this user, with their clients. */
-function Hubs({ state: { hubs, hubId, hubClients }, actions }: ViewProps) {
+function Hubs({ state, actions }: ViewProps) {
+  const { hubs, hubId, hubClients } = state;
+  const waiting = new Map(
+    questionsOfOthers(state).map(({ id, approvals }) => [id, approvals.length]),
+  );
   const names = hubNames(hubs, hubClients);
   return (
     <ul class="card list">
@@ -438,6 +443,11 @@ function Hubs({ state: { hubs, hubId, hubClients }, actions }: ViewProps) {
                 {id === hubId ? ", shown here" : ""}
               </span>
             </span>
+            {waiting.has(id) && (
+              <span key="waiting" class="badge bad">
+                {count(waiting.get(id) ?? 0, "question")}
+              </span>
+            )}
             <span class="about">
               {clients.length === 0 ? "no client" : clients.map(nameOfClient).join(", ")}
             </span>

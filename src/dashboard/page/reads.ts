@@ -6,6 +6,7 @@ import { addChanges, type Stale } from "./apply-events.ts";
 import {
   type Charts,
   type HubOverview,
+  type HubQuestions,
   CLOCK_ERROR,
   isShown,
   logOf,
@@ -280,6 +281,20 @@ export class HubReads {
       }),
     );
     this.store.change({ hubClients: new Map(all) });
+  }
+
+  /** Reads which calls of all hubs wait for a person, which the dashboard watches. */
+  async readQuestions(): Promise<void> {
+    const { hubs, hubQuestions } = this.store.state;
+    if (hubs.length < 2) {
+      if (hubQuestions.length > 0) this.store.change({ hubQuestions: [] });
+      return;
+    }
+    const answer = await request<{ readonly hubs: readonly HubQuestions[] }>("./api/questions");
+    if (answer.kind !== "ok") return;
+    const before = JSON.stringify(hubQuestions);
+    if (JSON.stringify(answer.value.hubs) !== before)
+      this.store.change({ hubQuestions: answer.value.hubs });
   }
 
   /** Reads what the view of all hubs shows. */

@@ -256,7 +256,7 @@ function EntryEditor({
           )}
         </div>
         <section class="card panel preview" aria-labelledby="preview-title">
-          <h2 id="preview-title">What will change</h2>
+          <h2 id="preview-title">{problems.length > 0 ? "What is wrong" : "What will change"}</h2>
           <div role="status">
             {problems.length > 0 ? (
               <ul key="problems" class="plain">

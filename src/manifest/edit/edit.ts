@@ -156,8 +156,8 @@ async function readManifestText(
     const server = config.servers.get(name);
     const own = problems.filter((problem) => server !== undefined && isOf(server, problem));
     if (own.length === 0) return spec;
-    const servers = root[serversKeyOf(root)];
-    const secrets = secretsMentionedIn(isTable(servers) ? servers[name] : undefined);
+    const table = root[serversKeyOf(root)];
+    const secrets = secretsMentionedIn(isTable(table) ? table[name] : undefined);
     return { kind: "invalid", name, enabled, prefix, problems: own, secrets };
   };
   return { root, servers: servers.map(markInvalid), problems };
