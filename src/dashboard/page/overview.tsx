@@ -444,7 +444,7 @@ function Hubs({ state, actions }: ViewProps) {
               </span>
             </span>
             {waiting.has(id) && (
-              <span key="waiting" class="badge bad">
+              <span key="waiting" class="count busy">
                 {count(waiting.get(id) ?? 0, "question")}
               </span>
             )}
