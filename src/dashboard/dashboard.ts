@@ -276,7 +276,7 @@ function pathOf({ url }: Request, base: string): string | undefined {
 const CANNOT_START = "This dashboard belongs to a hub, and starts no other.";
 const NOT_SERVED = "There is nothing but the dashboard at this host.";
 const HOW_TO_OPEN =
-  "The dashboard is not at this address. A link opens it; to get one, run in a terminal: toolmux dashboard";
+  "The dashboard is not at this address. A link opens it; to get one, run in a terminal: toolmux dashboard (for a hub with --dashboard, add its port: toolmux dashboard --port 8700)";
 
 /**
  * The answer at a host that is not the page's: such an address may be known to others, who may have stored things for

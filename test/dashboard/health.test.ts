@@ -120,6 +120,25 @@ describe("the health of a hub", () => {
   });
 });
 
+describe("the health of a hub that has rejected its manifest", () => {
+  it("has the problems of the manifest first, and is never good", () => {
+    const problem = "/m.toml:1:2: not valid TOML";
+    for (const [servers, sentence] of [
+      [[], "This hub has no servers yet, but the changed manifest has errors."],
+      [[server("a")], "The server works, but the changed manifest has errors."],
+      [
+        [server("a", failed)],
+        "The only server does not work, and the changed manifest has errors.",
+      ],
+    ] as const) {
+      const health = healthOf(servers, [], NOW, problem);
+      assert.deepEqual([health.tone, health.sentence], ["bad", sentence]);
+      const [{ reason, cure } = {}] = health.troubles;
+      assert.deepEqual([reason, cure], [problem, "manifest"]);
+    }
+  });
+});
+
 describe("the trouble of a server whose attempts fail", () => {
   it("stays from one attempt to the next", () => {
     const failing = { since: NOW - 60_000, attempts: 1, same: true };

@@ -57,8 +57,9 @@ function HubCard({
   readonly actions: ViewProps["actions"];
 }) {
   const { servers = [], alerts = [], clients = [], approvals = 0, calls = 0 } = overview ?? {};
+  const rejected = overview?.rejected;
   const open = alerts.filter(({ dismissed }) => dismissed !== true);
-  const health = healthOf(servers, open, now);
+  const health = healthOf(servers, open, now, rejected);
   return (
     <>
       <div class="pair">

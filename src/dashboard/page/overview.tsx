@@ -42,7 +42,7 @@ export function OverviewView({ state, actions }: ViewProps) {
           ) : (
             <HealthCard
               key="health"
-              health={healthOf(servers, alerts, state.now)}
+              health={healthOf(servers, alerts, state.now, state.hub?.rejected)}
               alerts={alerts.length}
               actions={actions}
             />
@@ -196,6 +196,11 @@ function TroubleRow({
             label={`Log in to ${title}`}
             onPress={() => actions.server(server, "login")}
           />
+        )}
+        {cure === "manifest" && (
+          <a key="manifest" class="button primary" href={routeTo("configure")}>
+            Configure
+          </a>
         )}
         {server !== undefined && cure === "secret" && (
           <a

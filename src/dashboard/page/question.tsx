@@ -4,13 +4,7 @@ import type { Actions } from "./actions.ts";
 import type { ApprovalDocument } from "./documents.ts";
 import { count, formatElapsed } from "./format.ts";
 import { hubNames } from "./hub-names.ts";
-import {
-  type DashboardState,
-  PAGE_CLIENT,
-  questionsElsewhere,
-  questionsOfOthers,
-  routeTo,
-} from "./state.ts";
+import { type DashboardState, questionsElsewhere, questionsOfOthers, routeTo } from "./state.ts";
 
 /**
  * The question whether a call may be made, with a button for each decision: in the banner above every view, in the view
@@ -44,7 +38,6 @@ const SETTLE_TIME = 700;
 
 /** Who makes the call, in words. */
 export function callerOf({ agent, principal, clientName, client }: ApprovalDocument): string {
-  if (clientName === PAGE_CLIENT && principal === undefined) return "This page";
   const name = nameOfClient({ id: client, name: clientName, principal });
   return agent === undefined ? name : `Agent ${agent} of ${name}`;
 }

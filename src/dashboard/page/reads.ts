@@ -302,7 +302,8 @@ export class HubReads {
     const all = await Promise.all(
       this.store.state.hubs.map(async ({ id }) => {
         const get = clientOf(id);
-        const [servers, alerts, clients, approvals, calls] = await Promise.all([
+        const [hub, servers, alerts, clients, approvals, calls] = await Promise.all([
+          get("GET /hub"),
           get("GET /servers"),
           get("GET /alerts"),
           get("GET /clients"),
@@ -310,6 +311,7 @@ export class HubReads {
           get("GET /calls"),
         ]);
         const overview: HubOverview = {
+          rejected: hub.kind === "ok" ? hub.value.rejected : undefined,
           servers: servers.kind === "ok" ? servers.value.servers : [],
           alerts: alerts.kind === "ok" ? alerts.value.alerts : [],
           clients: clients.kind === "ok" ? clients.value.clients : [],

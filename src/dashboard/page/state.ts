@@ -261,6 +261,8 @@ export interface HubOverview {
   readonly servers: readonly ServerDocument[];
   readonly alerts: readonly AlertDocument[];
   readonly clients: ClientDocuments;
+  /** The problems of its manifest, if it goes on with the one before. */
+  readonly rejected?: string | undefined;
   /** Number of calls that wait for an approval. */
   readonly approvals: number;
   /** Number of calls that run. */
