@@ -718,9 +718,16 @@ describe("the dashboard in a browser", () => {
     hub.servers = [serverDocument("a")];
     hub.others = [{ id: "other", pid: 77, endpoints: ["http://127.0.0.1:8700/mcp"] }];
     const approval = {
-      ...{ id: "q1", call: 1, server: "s", tool: "t", name: "s__t", askedAt: Date.now() },
-      ...{ clientName: `<img src=x onerror="window.hacked=1">`, choices: ["once", "deny"] },
-      ...{ argumentsShown: "{}", reason: "Each call needs an approval." },
+      id: "q1",
+      call: 1,
+      server: "s",
+      tool: "t",
+      name: "s__t",
+      askedAt: Date.now(),
+      clientName: `<img src=x onerror="window.hacked=1">`,
+      choices: ["once", "deny"],
+      argumentsShown: "{}",
+      reason: "Each call needs an approval.",
     };
     hub.otherApprovals = { other: [approval, { ...approval, id: "q2" }] };
     await withPage(browser(), hub, async (page) => {

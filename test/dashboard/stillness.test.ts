@@ -129,7 +129,10 @@ describe("the page in a browser", () => {
     const trace = ["Error: no file", "    at a (b.js:1)", "exit"];
     const texts = [...trace, "", ...trace, "", ...trace, "other", "", "other"];
     const entries = texts.map((text, at) => ({
-      ...{ seq: at + 1, at: at + 1, level: "info", server: "a" },
+      seq: at + 1,
+      at: at + 1,
+      level: "info",
+      server: "a",
       ...(text === "" ? { text: "connecting", source: "hub" } : { text, source: "stderr" }),
     }));
     const hub = new PageHub({ "GET /servers/a/log": { entries, next: entries.length + 1 } });
