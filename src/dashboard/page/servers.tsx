@@ -168,8 +168,8 @@ function columnsFor(
       draw: (server) => (server.state === "connected" || server.shown > 0 ? toolCell(server) : ""),
     },
     number("Calls", "4rem", 740, ({ calls }) => calls, formatNumber),
-    number("Errors", "4rem", 1060, (server) => of(server)?.errors, formatNumber),
-    number("Median", "4.8rem", 1060, (server) => of(server)?.median, formatDuration),
+    number("Errors", "4rem", 1000, (server) => of(server)?.errors, formatNumber),
+    number("Median", "4.8rem", 1000, (server) => of(server)?.median, formatDuration),
     number(
       "Last call",
       "6rem",
@@ -178,7 +178,7 @@ function columnsFor(
       (at) => formatAgo(at, now),
     ),
     number("Memory", "5rem", 1120, ({ memory }) => memory, formatBytes),
-    number("Uptime", "5rem", 1180, uptimeOf, formatElapsed),
+    number("Uptime", "5rem", 1160, uptimeOf, formatElapsed),
     {
       name: "Actions",
       width: isNarrow ? "auto" : "8.4rem",
