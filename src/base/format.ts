@@ -10,6 +10,20 @@ export function formatDuration(ms: number): string {
   return ms < 2 * DAY ? `${roundToTenth(ms / HOUR)} h` : `${Math.round(ms / DAY)} days`;
 }
 
+/**
+ * Formats a duration that still grows, in whole units, so that its text changes as rarely as that of an age: `0 s`,
+ * `12 s`, `5 min`, `3 h`, `2 days`.
+ */
+export function formatElapsed(ms: number): string {
+  const unit = ms < MINUTE ? 1000 : ms < HOUR ? MINUTE : ms < 2 * DAY ? HOUR : DAY;
+  return ms < 1000 ? "0 s" : formatDuration(Math.floor(ms / unit) * unit);
+}
+
+/** Formats a time that is still to pass: from 10 s on in whole seconds. */
+export function formatWait(ms: number): string {
+  return formatDuration(ms < 10_000 ? ms : Math.ceil(ms / 1000) * 1000);
+}
+
 /** Formats an age in ms for people, in whole units: `just now`, `12 s ago`, `5 min ago`, `3 h ago`, `2 days ago`. */
 export function formatAge(ms: number): string {
   if (ms < 5000) return "just now";

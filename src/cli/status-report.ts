@@ -4,7 +4,12 @@ import type { Env } from "../base/paths.ts";
 import { availabilityOf, errorOf } from "../control/hub-reader.ts";
 import type { RunningHub } from "../control/running-hubs.ts";
 import type { ServerDocument } from "../control/schemas.ts";
-import { describeConnections, isFailing, wordOfState } from "../control/state-text.ts";
+import {
+  describeConnections,
+  describeServers,
+  isFailing,
+  wordOfState,
+} from "../control/state-text.ts";
 import {
   isRunnable,
   presentationOf,
@@ -228,7 +233,7 @@ export function describeFound(
       columns: hubs > 1 ? [hub, ...columns] : columns,
       servers: found.map((one) => reportOfFound(one, hubs > 1, style)),
       verdict,
-      verdictText: describeCounts(countServers(found.map((one) => one.server))),
+      verdictText: describeServers(found.map((one) => one.server)),
       gap: "\n",
     },
     style,

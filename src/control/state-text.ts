@@ -1,6 +1,6 @@
-import { count, formatDuration } from "../base/format.ts";
+import { count, formatDuration, formatElapsed, formatWait } from "../base/format.ts";
 import type { Separation } from "../upstream/sharing.ts";
-import { nameOfState } from "../upstream/verdict.ts";
+import { countServers, describeCounts, nameOfState } from "../upstream/verdict.ts";
 import type { ConnectionDocument, ServerDocument } from "./schemas.ts";
 
 /** What `describeState` needs to know of a connection, or of a server as a whole. */
@@ -22,11 +22,14 @@ type FailingState = DescribedState & {
   readonly failing: NonNullable<DescribedState["failing"]>;
 };
 
-/** Whether a server that is tried again has failed so often that the next attempt will hardly succeed. */
+/**
+ * Whether a server that is tried again has failed so often that the next attempt will hardly succeed. That holds from
+ * one attempt to the next, also while its process is stopped.
+ */
 export function isFailing(described: DescribedState): described is FailingState {
   const { state, failing } = described;
   return (
-    (state === "reconnecting" || state === "connecting") &&
+    (state === "reconnecting" || state === "connecting" || state === "stopping") &&
     failing !== undefined &&
     failing.attempts >= FAILING_AFTER
   );
@@ -37,16 +40,18 @@ export function wordOfState(described: DescribedState & Pick<ServerDocument, "st
   return isFailing(described) ? "failing" : nameOfState(described.state);
 }
 
-/** A time to wait, in whole seconds, so that the text does not change more often. */
-function formatWait(ms: number): string {
-  return formatDuration(Math.max(1, Math.ceil(ms / 1000)) * 1000);
+/** The numbers of servers by state in words: `4 connected, 1 failed, 2 failing, 1 resting`. */
+export function describeServers(
+  servers: readonly (DescribedState & Pick<ServerDocument, "state" | "goal">)[],
+): string {
+  const failing = servers.filter(isFailing);
+  const others = servers.filter((server) => !isFailing(server));
+  return describeCounts(countServers(others), failing.length);
 }
 
 /** @param failing as in the document of a server */
 function describeFailing(failing: FailingState["failing"], now: number): string {
-  const ms = Math.max(0, now - failing.since);
-  const unit = ms < 60_000 ? 1000 : 60_000;
-  const duration = ms < 1000 ? "1 s" : formatDuration(Math.floor(ms / unit) * unit);
+  const duration = formatElapsed(Math.max(1000, now - failing.since));
   return `failing for ${duration}, ${count(failing.attempts, "attempt")}`;
 }
 
@@ -94,7 +99,10 @@ export function describeStanding(described: DescribedState, now: number): string
         ? "waits for its authorization"
         : "waits for a login in the browser";
     case "reconnecting": {
-      const wait = retryAt === undefined ? "soon" : `in ${formatWait(retryAt - now)}`;
+      const wait =
+        retryAt === undefined
+          ? "soon"
+          : `in ${formatWait(Math.max(1, Math.ceil((retryAt - now) / 1000)) * 1000)}`;
       const tried = isFailing(described) ? `${describeFailing(described.failing, now)}, ` : "";
       return `${tried}next attempt ${wait}`;
     }
@@ -107,7 +115,9 @@ export function describeStanding(described: DescribedState, now: number): string
     case "notStarted":
       return "not started";
     case "stopping":
-      return "stopping";
+      return isFailing(described)
+        ? `${describeFailing(described.failing, now)}, next attempt soon`
+        : "stopping";
     case "disconnected":
     case "stopped":
       return "stopped";

@@ -7,7 +7,7 @@ import { Buffer } from "node:buffer";
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { type Context, Hono } from "hono";
 import * as v from "valibot";
-import type { Clock } from "../base/clock.ts";
+import { type Clock, systemClock } from "../base/clock.ts";
 import { type ErrorCode, HubError, toHubError, describeFault } from "../base/errors.ts";
 import { readBody, readBodyFirst } from "../control/requests.ts";
 import type { RequestInfo } from "../frontend/http/listener.ts";
@@ -16,6 +16,7 @@ import type { ClientAppDocument } from "../operations/documents.ts";
 import type { SharingOffer } from "../operations/share.ts";
 import type { PageFiles } from "./page-files.ts";
 import type { PageOrigin } from "./page-origin.ts";
+import { HubQuestions } from "./questions.ts";
 import { type IssuedToken, makeToken, Tokens } from "./tokens.ts";
 
 export interface DashboardOptions {
@@ -105,6 +106,7 @@ export function makeDashboard({
   const tokens = new Tokens({ lifetime: TOKEN_LIFETIME, limit: MAX_TOKENS, ...withClock });
   const bearers = new Tokens({ lifetime: BEARER_LIFETIME, limit: MAX_BEARERS, ...withClock });
   const key = makeToken();
+  const questions = new HubQuestions(hubs, clock ?? systemClock);
   let forwarded = 0;
 
   const app = new Hono<RouteEnv>({ getPath: (request) => pathOf(request, base) ?? "" });
@@ -151,6 +153,10 @@ export function makeDashboard({
     requireBearer(c);
     return c.json({ hubs: await hubs.list() });
   });
+  app.get("/api/questions", (c) => {
+    requireBearer(c);
+    return c.json({ hubs: questions.list() });
+  });
   app.post("/api/hubs", async (c) => {
     requireBearer(c);
     if (machine === undefined) throw new HubError("usage", CANNOT_START);
@@ -174,6 +180,7 @@ export function makeDashboard({
     const { method, path } = c.req;
     const apiPath = /^\/api\/hubs\/[^/]+(\/v1\/.*)$/.exec(path)?.[1];
     if (apiPath === undefined) return c.notFound();
+    const { search, searchParams } = new URL(c.req.url);
     const headers = FORWARDED_HEADERS.flatMap((name) => {
       const value = c.req.header(name);
       return value === undefined ? [] : [[name, value] as const];
@@ -182,7 +189,7 @@ export function makeDashboard({
     const either = AbortSignal.any([c.req.raw.signal, signal]);
     const answer = hubs.forward(c.req.param("id"), {
       method,
-      path: apiPath + new URL(c.req.url).search,
+      path: apiPath + search,
       headers: Object.fromEntries(headers),
       body: body?.length === 0 ? undefined : body,
       signal: either,
@@ -190,8 +197,13 @@ export function makeDashboard({
     c.env.info.keepOpen(answer);
     let isOpen = true;
     forwarded++;
+    const isPage = apiPath === "/v1/events" && searchParams.get("watch") === "approvals";
+    const closePage = isPage ? questions.open() : undefined;
     const onEnd = (): void => {
-      if (isOpen) forwarded--;
+      if (isOpen) {
+        forwarded--;
+        closePage?.();
+      }
       isOpen = false;
       // If the listener stayed, the signal would stay in memory until the bearer token expires.
       either.removeEventListener("abort", onEnd);
@@ -238,6 +250,7 @@ export function makeDashboard({
       return response;
     },
     close() {
+      questions.close();
       tokens.clear();
       bearers.clear();
     },
@@ -263,7 +276,7 @@ function pathOf({ url }: Request, base: string): string | undefined {
 const CANNOT_START = "This dashboard belongs to a hub, and starts no other.";
 const NOT_SERVED = "There is nothing but the dashboard at this host.";
 const HOW_TO_OPEN =
-  "The dashboard is not at this address. A link opens it; to get one, run in a terminal: toolmux dashboard";
+  "The dashboard is not at this address. A link opens it; to get one, run in a terminal: toolmux dashboard (for a hub with --dashboard, add its port: toolmux dashboard --port 8700)";
 
 /**
  * The answer at a host that is not the page's: such an address may be known to others, who may have stored things for

@@ -119,11 +119,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadedManifest
   };
   const notes = [...search.notes, ...(await placeNotes(configs, documents)), ...merged.notes];
   const isUsable = problems.every(
-    (problem) =>
-      serverAt(problem) !== undefined ||
-      nameIn("models", problem) !== undefined ||
-      nameIn("agents", problem) !== undefined ||
-      isInModeOrClient(problem),
+    (problem) => serverAt(problem) !== undefined || isInNamedEntry(problem),
   );
   if (!isUsable) return { ok: false, problems, notes, ...files };
   const names = merged.servers.map(({ name }) => name);
@@ -400,9 +396,12 @@ function modeConfigsOf(configs: readonly FileConfig[]): readonly ModeConfig[] {
   return configs.flatMap(({ modes }) => [...(modes?.values() ?? [])]);
 }
 
-/** Whether a problem concerns a single mode or a single client. */
-function isInModeOrClient({ path: [table, key] }: Problem): boolean {
+/** Whether a problem concerns a single mode, client, model or agent, so that the others can be used. */
+export function isInNamedEntry(problem: Problem): boolean {
+  const [table, key] = problem.path;
   return (
+    nameIn("models", problem) !== undefined ||
+    nameIn("agents", problem) !== undefined ||
     (table === "modes" && key !== FULL_MODE && key !== undefined) ||
     (table === "clients" && key !== undefined)
   );

@@ -1,5 +1,5 @@
 import { nameAndIdOfClient } from "../base/client-name.ts";
-import { count, formatDuration } from "../base/format.ts";
+import { count, formatDuration, formatWait } from "../base/format.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import type {
   Alert,
@@ -221,7 +221,7 @@ function recordOfState(event: StateEvent, time: number): LogRecord {
     makeLogRecord(level, message, base);
   const errorRecord = (level: LogLevel, error: HubError, more = ""): LogRecord =>
     makeLogRecord(level, error.message + more, { ...base, error });
-  const wait = retryAt === undefined ? "soon" : `in ${formatDuration(retryAt - time)}`;
+  const wait = retryAt === undefined ? "soon" : `in ${formatWait(retryAt - time)}`;
   switch (event.to) {
     case "connecting": {
       const { attempt = 1 } = event;

@@ -111,9 +111,15 @@ export function verdictOf(servers: readonly ServerSummary[]): Verdict {
   return wanted.every(({ state }) => state === "failed") ? "failed" : "partial";
 }
 
-/** The counts in words: `4 connected, 1 failed, 2 resting, 1 disabled`. Parts that are zero are left out. */
-export function describeCounts(counts: ServerCounts): string {
-  const parts = COUNTED_PARTS.flatMap((part) => describePart(counts, part));
+/**
+ * The counts in words: `4 connected, 1 failed, 2 resting, 1 disabled`. Parts that are zero are left out.
+ * @param failing number of servers that are not among them, because their attempts keep failing
+ */
+export function describeCounts(counts: ServerCounts, failing = 0): string {
+  const parts = COUNTED_PARTS.flatMap((part) => [
+    ...describePart(counts, part),
+    ...(part === "failed" && failing > 0 ? [`${failing} failing`] : []),
+  ]);
   return parts.length === 0 ? "no servers" : parts.join(", ");
 }
 

@@ -1,6 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { count, formatAge, formatDuration, formatSize } from "../../src/base/format.ts";
+import {
+  count,
+  formatAge,
+  formatDuration,
+  formatElapsed,
+  formatSize,
+  formatWait,
+} from "../../src/base/format.ts";
 
 describe("what people read", () => {
   for (const [ms, text] of [
@@ -32,6 +39,28 @@ describe("what people read", () => {
     [172_800_000, "2 days ago"],
   ] as const) {
     it(`has ${ms} ms before now as ${text}`, () => assert.equal(formatAge(ms), text));
+  }
+
+  for (const [ms, text] of [
+    [-5, "0 s"],
+    [999, "0 s"],
+    [59_999, "59 s"],
+    [119_999, "1 min"],
+    [3_599_999, "59 min"],
+    [172_799_999, "47 h"],
+    [172_800_000, "2 days"],
+  ] as const) {
+    it(`has ${ms} ms that still grow as ${text}`, () => assert.equal(formatElapsed(ms), text));
+  }
+
+  for (const [ms, text] of [
+    [40, "40 ms"],
+    [2500, "2.5 s"],
+    [14_700, "15 s"],
+    [59_900, "1 min"],
+    [90_000, "1.5 min"],
+  ] as const) {
+    it(`has ${ms} ms to wait as ${text}`, () => assert.equal(formatWait(ms), text));
   }
 
   for (const [bytes, text] of [

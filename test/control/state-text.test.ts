@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import {
+  describeServers,
   describeState,
   type DescribedState,
   isFailing,
@@ -27,12 +28,39 @@ describe("the state of a server in words", () => {
     assert.equal(describeState(twice, NOW), "next attempt in 27 s: no file");
   });
 
+  it("counts servers whose attempts keep failing apart from those that are tried again", () => {
+    const server = (
+      about: Pick<DescribedState, "failing"> & { state: "connected" | "failed" | "reconnecting" },
+    ) => ({
+      goal: "up" as const,
+      ...about,
+    });
+    const servers = [
+      server({ state: "connected" }),
+      server({ state: "failed" }),
+      server({ state: "reconnecting" }),
+      server({ state: "reconnecting", failing }),
+      server({ state: "reconnecting", failing: { ...failing, attempts: 1 } }),
+    ];
+    assert.equal(describeServers(servers), "1 connected, 1 failed, 1 failing, 2 reconnecting");
+  });
+
   it("keeps the reason while a further attempt runs", () => {
     const trying: DescribedState = { state: "connecting", since: NOW, lastError, failing };
     assert.equal(
       describeState(trying, NOW),
       "failing for 6 min, 13 attempts, trying again: no file",
     );
+  });
+
+  it("does not change while the process of an attempt is stopped", () => {
+    const stopping = { state: "stopping", since: NOW, lastError, failing } as const;
+    assert.equal(
+      describeState(stopping, NOW),
+      "failing for 6 min, 13 attempts, next attempt soon: no file",
+    );
+    assert.equal(wordOfState(stopping), "failing");
+    assert.equal(describeState({ state: "stopping", since: NOW }, NOW), "stopping");
   });
 
   it("says that an attempt that was made just now has failed with the same error", () => {

@@ -717,12 +717,82 @@ describe("the dashboard in a browser", () => {
     });
   });
 
+  test("says above every view that a call waits in another hub", async () => {
+    const hub = new PageHub();
+    hub.servers = [serverDocument("a")];
+    hub.others = [{ id: "other", pid: 77, endpoints: ["http://127.0.0.1:8700/mcp"] }];
+    const approval = {
+      id: "q1",
+      call: 1,
+      server: "s",
+      tool: "t",
+      name: "s__t",
+      askedAt: Date.now(),
+      clientName: `<img src=x onerror="window.hacked=1">`,
+      choices: ["once", "deny"],
+      argumentsShown: "{}",
+      reason: "Each call needs an approval.",
+    };
+    hub.otherApprovals = { other: [approval, { ...approval, id: "q2" }] };
+    await withPage(browser(), hub, async (page) => {
+      const line = `document.querySelector("[data-elsewhere=other]")`;
+      await page.waitFor(line);
+      const text = String(await page.evaluate(`${line}.textContent`));
+      assert.match(text, /<img.* wants to run s__t in the hub HTTP :8700 · 1 more question/);
+      await page.waitFor(`document.title.startsWith("(2)")`);
+      for (const route of ["overview", "tools"]) {
+        await show(page, route);
+        await page.waitFor(line);
+      }
+      await show(page, "hubs");
+      await page.waitFor(`!${line}`);
+      assert.equal(await page.evaluate("window.hacked"), undefined);
+    });
+  });
+
+  test("marks what is wrong with the entry of a server before anything is changed", async () => {
+    const hub = new PageHub();
+    const lastError = { code: "serverInvalid", message: "Its table has a problem." };
+    hub.servers = [serverDocument("a", { state: "failed", lastError })];
+    const before = 'command = "c"\ncallTimeout = "soon"\n';
+    const entry = { command: "c", callTimeout: "soon" };
+    const schema = { properties: { command: { type: "string" }, callTimeout: { type: "string" } } };
+    hub.documents["GET /servers/a/entry"] = {
+      name: "a",
+      file: "/m.toml",
+      entry,
+      toml: before,
+      schema,
+    };
+    hub.documents["POST /servers/a/preview"] = {
+      before,
+      toml: before,
+      entry,
+      problems: [{ path: "callTimeout", message: "is no duration", line: 2, column: 15 }],
+    };
+    await withPage(browser(), hub, async (page) => {
+      await show(page, "overview");
+      await page.waitFor(`document.querySelector("[data-trouble=a] a.primary")`);
+      assert.equal(
+        await page.evaluate(`document.querySelector("[data-trouble=a] a.primary").hash`),
+        "#/servers/a/config",
+      );
+      await show(page, "servers/a/config");
+      await page.waitFor(`document.querySelector("#entry-callTimeout[aria-invalid=true]")`);
+      await page.evaluate(
+        `[...document.querySelectorAll(".entry-editor .tabs button")].find((it) => it.textContent === "TOML").click()`,
+      );
+      await page.waitFor(`document.querySelector(".marks > .bad")?.textContent === "2"`);
+    });
+  });
+
   test("has the verdict over all servers as the colour of its indicator, and the counts beside it", async () => {
     const lazy = { state: "idle", goal: "onDemand" } as const;
     const off = { state: "disabled", goal: "down" } as const;
     const cases = [
       [[{}, lazy, off], "good", "1/1, 1 resting, 1 disabled", "1 connected, 1 resting, 1 disabled"],
       [[{ state: "failed" }], "bad", "0/1", "1 failed"],
+      [[{}, { state: "failed" }], "bad", "1/2", "1 connected, 1 failed"],
       [[{}, { state: "notStarted" }], "busy", "1/2", "1 connected, 1 not started"],
       [[off], "quiet", "0/0, 1 disabled", "1 disabled"],
     ] as const;

@@ -90,6 +90,7 @@ describe("the health of a hub", () => {
       server("b", { state: "failed", lastError: { code: "unauthorized", message: "401" } }),
       server("c", { state: "failed", lastError: { code: "valueMissing", message: "No key." } }),
       server("d"),
+      server("e", { state: "failed", lastError: { code: "serverInvalid", message: "Wrong." } }),
     ];
     const alert = (id: string, about: object) => ({
       id,
@@ -109,12 +110,48 @@ describe("the health of a hub", () => {
       [
         ["a", "retry", undefined],
         ["b", "login", undefined],
-        ["c", "configure", undefined],
+        ["c", "secret", undefined],
+        ["e", "edit", undefined],
         ["Client laptop", undefined, "3"],
         ["d", undefined, "2"],
       ],
     );
     assert.ok(troubles.every(({ reason }) => reason !== ""));
+  });
+});
+
+describe("the health of a hub that has rejected its manifest", () => {
+  it("has the problems of the manifest first, and is never good", () => {
+    const problem = "/m.toml:1:2: not valid TOML";
+    for (const [servers, sentence] of [
+      [[], "This hub has no servers yet, but the changed manifest has errors."],
+      [[server("a")], "The server works, but the changed manifest has errors."],
+      [
+        [server("a", failed)],
+        "The only server does not work, and the changed manifest has errors.",
+      ],
+    ] as const) {
+      const health = healthOf(servers, [], NOW, problem);
+      assert.deepEqual([health.tone, health.sentence], ["bad", sentence]);
+      const [{ reason, cure } = {}] = health.troubles;
+      assert.deepEqual([reason, cure], [problem, "manifest"]);
+    }
+  });
+});
+
+describe("the trouble of a server whose attempts fail", () => {
+  it("stays from one attempt to the next", () => {
+    const failing = { since: NOW - 60_000, attempts: 1, same: true };
+    for (const state of ["reconnecting", "connecting", "stopping"] as const)
+      for (const attempts of [1, 3]) {
+        const about = { state, failing: { ...failing, attempts } };
+        const { troubles } = healthOf([server("a", about)], [], NOW);
+        assert.deepEqual(
+          troubles.map((trouble) => [trouble.server, trouble.tone]),
+          [["a", attempts === 3 ? "bad" : "busy"]],
+          state,
+        );
+      }
   });
 });
 

@@ -69,7 +69,9 @@ export class PageHub {
    */
   readonly documents: Record<string, unknown>;
   servers: readonly ServerDocument[] = [];
-  /** Further hubs that the dashboard lists. They answer no request. */
+  /** The approvals of further hubs, by their ids. */
+  otherApprovals: Readonly<Record<string, readonly object[]>> = {};
+  /** Further hubs that the dashboard lists. They answer no request but those for their approvals. */
   others: readonly (Partial<HubEntry> & Pick<HubEntry, "id">)[] = [];
   /** All requests: method, path and query, and the body. */
   readonly requests: { readonly line: string; readonly body: string }[] = [];
@@ -172,6 +174,11 @@ export class PageHub {
       forward: (id, { method, path, body, signal }) => {
         const text = body === undefined ? "" : new TextDecoder().decode(body);
         this.requests.push({ line: `${method} ${path}`, body: text });
+        const approvals = this.otherApprovals[id];
+        if (approvals !== undefined && path === "/v1/approvals")
+          return Promise.resolve(Response.json({ approvals }));
+        if (approvals !== undefined && path.startsWith("/v1/events?"))
+          return Promise.resolve(this.#openStream(signal));
         if (!this.#isRunning || id !== entry().id) {
           const error = { code: "hubNotRunning", message: "The hub is not running." };
           return Promise.resolve(Response.json({ error }, { status: 404 }));

@@ -125,6 +125,36 @@ describe("the page in a browser", () => {
     });
   });
 
+  test("shows lines of stderr that were written before as one, which has them all when it is opened", async () => {
+    const trace = ["Error: no file", "    at a (b.js:1)", "exit"];
+    const texts = [...trace, "", ...trace, "", ...trace, "other", "", "other"];
+    const entries = texts.map((text, at) => ({
+      seq: at + 1,
+      at: at + 1,
+      level: "info",
+      server: "a",
+      ...(text === "" ? { text: "connecting", source: "hub" } : { text, source: "stderr" }),
+    }));
+    const hub = new PageHub({ "GET /servers/a/log": { entries, next: entries.length + 1 } });
+    hub.servers = [serverDocument("a")];
+    await withPage(browser(), hub, async (page) => {
+      await show(page, "logs/a");
+      const lines = `[...document.querySelectorAll(".line .text")].map((line) => line.textContent)`;
+      await page.waitFor(`document.querySelectorAll(".line").length > 3`);
+      const [, , , , fold, ...rest] = (await page.evaluate(lines)) as readonly string[];
+      assert.match(fold ?? "", /^the same 3 lines as at \d\d:\d\d:\d\d$/);
+      assert.deepEqual(rest, ["connecting", ...trace, "other", "connecting", "other"]);
+      await page.evaluate(`document.querySelectorAll(".line")[4].click()`);
+      await page.waitFor(`document.querySelector("section[aria-label='The chosen line'] pre")`);
+      assert.equal(
+        await page.evaluate(
+          `document.querySelector("section[aria-label='The chosen line'] pre").textContent`,
+        ),
+        trace.join("\n"),
+      );
+    });
+  });
+
   test("shows arguments and result of an ended call if a plugin has kept them, and else what keeps them", async () => {
     const attack = `<img src=x onerror="window.hacked=1">`;
     const ended = {

@@ -257,8 +257,12 @@ describe("a manifest that is edited", () => {
   }
 
   for (const [text, change] of [
-    ["[servers.a]\nnonsense = 1\n", ADD],
+    ["[hub]\nnonsense = 1\n", ADD],
     ["[servers.a\n", ADD],
+    ["[servers.a]\nnonsense = 1\n", { kind: "add", name: "a", entry: { nonsense: 1 } }],
+    ["[servers.a]\nnonsense = 1\n", { kind: "add", name: "b", entry: { nonsense: 1 } }],
+    [ONE, set("a", "nonsense", 1)],
+    ["[servers.a]\nnonsense = 1\n", set("a", "comand", "x")],
     ["", { kind: "add", name: "a", entry: { command: 5 } }],
     ["", { kind: "add", name: "a__b", entry: { command: "x" } }],
     [ONE, { kind: "add", name: "b", entry: { command: "x", prefix: "a" } }],
@@ -267,6 +271,48 @@ describe("a manifest that is edited", () => {
       await assert.rejects(edit(text, change), { code: "manifestInvalid" });
     });
   }
+});
+
+describe("a manifest in which entries have problems", () => {
+  const BROKEN = `[servers.a]
+comand = "x"
+
+[servers.b]
+command = "y"
+tools.approval = { t = "sometimes" }
+
+[modes.m]
+nonsense = 1
+`;
+  for (const [what, change, lines] of [
+    ["gets another server", { kind: "add", name: "c", entry: { command: "z" } }, /\[servers\.c\]/],
+    ["gets a right entry", { kind: "add", name: "a", entry: { command: "x" } }, /command = "x"/],
+    ["has a broken server disabled", set("a", "enabled", false), /enabled = false/],
+    ["has a broken server removed", remove("b"), /^(?!.*servers\.b)/s],
+    ["has a whole server removed", remove("a"), /^(?!.*servers\.a)/s],
+    ["gets a setting of the hub", { kind: "setHub", key: "shared", value: true }, /shared = true/],
+  ] as const) {
+    it(`${what} while the others keep theirs`, async () => {
+      const edited = await edit(BROKEN, change);
+      assert.match(edited, lines);
+      assert.match(edited, /\[modes\.m\]\nnonsense = 1/);
+    });
+  }
+
+  it("says of which server a table was removed, and what is wrong with those that stay", async () => {
+    const manifest = {
+      file: "/x/toolmux.toml",
+      baseDir: "/x",
+      text: BROKEN,
+      format: "toml",
+    } as const;
+    const { server, others } = await editManifest(manifest, remove("a"));
+    assert.equal(server?.kind, "invalid");
+    assert.deepEqual(
+      others.map(({ name, kind }) => [name, kind]),
+      [["b", "invalid"]],
+    );
+  });
 });
 
 /** Whole numbers below a limit, the same every time. */
@@ -517,8 +563,8 @@ describe("a manifest's file that is edited", () => {
     const bad: ManifestChange = { kind: "add", name: "x", entry: { command: "c", prefix: "a__b" } };
     const message = /^\/x\/toolmux\.toml: servers\.x\.prefix: /;
     await assert.rejects(edit(ONE, bad), { code: "manifestInvalid", message });
-    await assert.rejects(edit('[servers.a]\ncomand = "b"\n', ADD), {
-      message: /^\/x\/toolmux\.toml:2:1: servers\.a\.comand: /m,
+    await assert.rejects(edit("[hub]\nnonsense = 1\n", ADD), {
+      message: /^\/x\/toolmux\.toml:2:1: hub\.nonsense: /m,
     });
   });
 

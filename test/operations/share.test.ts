@@ -161,10 +161,10 @@ describe("hub.shared", () => {
     assert.equal((await setSharing(false, choice, context)).changed, false);
   });
 
-  itIn("is not set in a manifest with problems", async (folder) => {
-    const file = await folder.write("home/.config/toolmux/toolmux.toml", "[servers.a]\nx = 1\n");
+  itIn("is not set in a manifest that no hub can use", async (folder) => {
+    const file = await folder.write("home/.config/toolmux/toolmux.toml", "[hub]\nx = 1\n");
     const setting = setSharing(true, NOTHING, contextIn(folder));
     await assert.rejects(setting, { code: "manifestInvalid" });
-    assert.equal(await readFile(file, "utf8"), "[servers.a]\nx = 1\n");
+    assert.equal(await readFile(file, "utf8"), "[hub]\nx = 1\n");
   });
 });

@@ -89,11 +89,11 @@ export function AddView({ state, actions }: ViewProps) {
   };
   return (
     <div key="choose">
-      <Header title="Add a server" about="Try it once, then write it into the manifest." />
+      <Header title="Add a server" about="Try a server, then write it into the manifest." />
       <div class="tabs" role="group" aria-label="Where the server comes from">
         {(
           [
-            ["directory", "From a directory"],
+            ["directory", "Public directories"],
             ["own", "Own command or URL"],
           ] as const
         ).map(([name, text]) => (
@@ -114,7 +114,7 @@ export function AddView({ state, actions }: ViewProps) {
           <form class="filters actions" role="search" onSubmit={onSearch}>
             <input
               type="search"
-              class="search"
+              class="search wide-search"
               aria-label="Search the directories"
               placeholder="github, postgres, browser…"
               value={words}
@@ -126,7 +126,7 @@ export function AddView({ state, actions }: ViewProps) {
           </form>
           {state.search === undefined ? (
             <Empty key="before" icon="add" title="Search the public directories of MCP servers">
-              The hub asks them; this page asks nobody but the hub.
+              Your words go to them when you press Search.
             </Empty>
           ) : (
             <Ready
@@ -319,7 +319,7 @@ function DraftForm({
   };
   return (
     <div>
-      <Header title={`Add ${draft.name}`}>
+      <Header title={`Add the server ${draft.name}`}>
         <Button text="Back" onPress={onBack} />
       </Header>
       <div class="card panel">

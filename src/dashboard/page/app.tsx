@@ -6,9 +6,11 @@ import { hubNames } from "./hub-names.ts";
 import { Choice, Dot, Empty, Header, Icon, Ready } from "./parts.tsx";
 import { QuestionBanner } from "./question.tsx";
 import {
+  countQuestions,
   type DashboardState,
   isOffered,
   LOADING,
+  questionsOfOthers,
   routeTo,
   serversOf,
   TITLES,
@@ -26,8 +28,9 @@ const GROUPS: readonly (readonly ViewName[])[] = [
 ];
 
 /** The title of the page, which begins with the number of waiting approvals. */
-export function titleOf({ approvals, route, hub }: DashboardState): string {
-  const waiting = valueOf(approvals)?.length ?? 0;
+export function titleOf(state: DashboardState): string {
+  const { route, hub } = state;
+  const waiting = countQuestions(state);
   const name = hub === undefined ? "toolmux" : hub.name;
   return `${waiting > 0 ? `(${waiting}) ` : ""}${TITLES[route.view]} · ${name}`;
 }
@@ -240,7 +243,9 @@ function TopBar({ state, actions }: ViewProps) {
           ? "live"
           : connection.kind === "opening"
             ? "opening…"
-            : "not connected"}
+            : connection.kind === "none"
+              ? "no hub"
+              : "not connected"}
       </span>
       <a key="indicator" class="indicator" href={routeTo("servers")} title={indicator.title}>
         <Dot tone={indicator.tone} />
@@ -261,8 +266,13 @@ function Navigation({ state }: { readonly state: DashboardState }) {
     servers: serversOf(state).filter((server) => toneOfServer(server) === "bad").length,
     calls: state.calls.size,
     approvals: valueOf(state.approvals)?.length ?? 0,
+    hubs: questionsOfOthers(state).reduce((sum, { approvals }) => sum + approvals.length, 0),
   };
-  const urgent: Partial<Record<ViewName, string>> = { servers: "bad", approvals: "busy" };
+  const urgent: Partial<Record<ViewName, string>> = {
+    servers: "bad",
+    approvals: "busy",
+    hubs: "busy",
+  };
   return (
     <nav aria-label="Views">
       {GROUPS.map((views, at) => (

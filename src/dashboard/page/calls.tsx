@@ -279,7 +279,7 @@ function columnsFor(
     },
     {
       name: "Outcome",
-      width: "minmax(0, 4fr)",
+      width: "minmax(0, 5fr)",
       sortBy: ({ outcome }) => outcome,
       draw: ({ what, outcome, tone }) => (
         <span class={`outcome clip ${tone}`} title={outcome}>
@@ -292,7 +292,7 @@ function columnsFor(
     },
     {
       name: "Duration",
-      width: "5.2rem",
+      width: "4.4rem",
       isNumber: true,
       sortBy: (entry) => durationOf(entry, now),
       draw: (entry) => {

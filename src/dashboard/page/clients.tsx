@@ -71,7 +71,7 @@ export function ClientsView({ state, actions }: ViewProps) {
                 )}
                 <p class="about">
                   {canBeAsked.length === 0
-                    ? "It answers no questions of servers: neither sampling nor elicitation nor roots."
+                    ? "It answers no questions of servers (sampling, elicitation, roots)."
                     : `It answers questions of servers: ${canBeAsked.join(", ")}.`}
                 </p>
                 {client.exposure !== undefined && (
@@ -105,9 +105,17 @@ function describeExposure({
   form,
   tokens,
 }: NonNullable<DashboardState["clients"][number]["exposure"]>): string {
-  const why = expose === form ? "" : ` (${expose})`;
-  return `Tools: ${form}${why}, ≈ ${formatTokens(tokens)} tokens`;
+  const why = expose === form ? "" : ` (expose = ${expose})`;
+  return `${HOW_TOOLS_COME[form]}${why}: ≈ ${formatTokens(tokens)} tokens.`;
 }
+
+const HOW_TOOLS_COME: Readonly<
+  Record<NonNullable<DashboardState["clients"][number]["exposure"]>["form"], string>
+> = {
+  direct: "It gets all its tools in one list",
+  search: "It searches for its tools",
+  select: "It selects its tools",
+};
 
 function describeModes(modes: readonly string[]): string {
   const [first = "", second = ""] = modes;

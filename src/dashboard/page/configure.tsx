@@ -1,4 +1,4 @@
-import { useState } from "hono/jsx/dom";
+import { useEffect, useRef, useState } from "hono/jsx/dom";
 import { describeSecretUsers } from "../../manifest/secret-users.ts";
 import { isReservedName } from "../../secrets/secret-name.ts";
 import type { ViewProps } from "./actions.ts";
@@ -100,6 +100,9 @@ export function SecretForm({
   readonly actions: ViewProps["actions"];
 }) {
   const [value, setValue] = useState<string | undefined>(undefined);
+  const field = useRef<HTMLInputElement>(null);
+  const isOpen = value !== undefined;
+  useEffect(() => field.current?.focus(), [isOpen]);
   const isMissing = places.length === 0;
   const isReserved = isReservedName(name);
   const usedBy = describeSecretUsers(users);
@@ -134,6 +137,7 @@ export function SecretForm({
       ) : (
         <form key="form" class="actions" onSubmit={save}>
           <input
+            ref={field}
             id={id}
             type="password"
             autocomplete="off"

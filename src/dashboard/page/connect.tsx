@@ -4,6 +4,7 @@ import type { ClientAppDocument, InstallationDocument } from "./documents.ts";
 import { count } from "./format.ts";
 import { Button, Choice, copyText, Empty, Header, Ready } from "./parts.tsx";
 import { type DashboardState, type InstallVerb, LOADING, valueOf } from "./state.ts";
+import { MiddleCut } from "./table.tsx";
 
 export function ConnectView({ state, actions }: ViewProps) {
   const apps = valueOf(state.apps);
@@ -163,19 +164,19 @@ function App({
           <span class="about">
             {problem ??
               [
-                installed ? "has toolmux" : undefined,
+                installed ? "has toolmux; if it does not show the tools, restart it" : undefined,
                 exists
                   ? servers > 0 || !installed
-                    ? `${count(servers, "server")} of its own`
+                    ? servers === 0
+                      ? "no servers of its own"
+                      : `${count(servers, "server")} of its own`
                     : undefined
                   : "not found on this machine",
               ]
                 .filter(Boolean)
                 .join(", ")}
           </span>
-          <span class="about mono clip" title={file}>
-            {file ?? ""}
-          </span>
+          <MiddleCut class="about" text={file ?? ""} />
         </span>
         <span class="actions">
           {servers > 0 && problem === undefined && (
@@ -233,6 +234,7 @@ function Preview({
         icon="connect"
         draw={(document) => (
           <div class="flow">
+            <h3>{titleOf(verb, title)}</h3>
             <Change document={document} />
             <p class="actions">
               {document.action !== "none" && (
@@ -252,6 +254,11 @@ function Preview({
       {loaded.kind === "ready" ? undefined : <p class="actions">{cancel}</p>}
     </section>
   );
+}
+
+function titleOf(verb: InstallVerb, title: string): string {
+  if (verb === "undo") return `Take toolmux out of ${title}`;
+  return verb === "replace" ? `Import the servers of ${title}` : `Install toolmux in ${title}`;
 }
 
 function Change({

@@ -1,12 +1,12 @@
-import { formatAge, formatDuration, nounFor } from "../../base/format.ts";
+import { formatAge, formatDuration, formatElapsed, nounFor } from "../../base/format.ts";
 import {
   countServers,
-  describeCounts,
   describeIndicator,
   type Verdict,
   verdictOf,
 } from "../../upstream/verdict.ts";
 import {
+  describeServers,
   describeStanding,
   describeState,
   type DescribedState,
@@ -60,6 +60,12 @@ export function statusParts(
   return { standing, reason: reasonOfState(described) };
 }
 
+/** The same without the noun, below a header that has it. */
+export function toolCell({ shown, tools }: Pick<ServerDocument, "shown" | "tools">): string {
+  const all = tools === undefined || tools === shown ? "" : ` of ${formatNumber(tools)}`;
+  return `${formatNumber(shown)}${all}`;
+}
+
 /** The number of tools that clients see, and the number that the server lists, if it differs. */
 export function toolBadge({ shown, tools }: Pick<ServerDocument, "shown" | "tools">): string {
   if (tools === undefined || tools === shown) return count(shown, "tool");
@@ -73,7 +79,10 @@ const VERDICT_TONES: Readonly<Record<Verdict, Tone>> = {
   none: "quiet",
 };
 
-/** The servers as a whole: how many are connected, the counts of all states, and the tone of the verdict. */
+/**
+ * The servers as a whole: how many are connected, the counts of all states, and the tone of the verdict, or of a server
+ * that fails.
+ */
 export function indicatorOf(servers: readonly ServerDocument[]): {
   readonly text: string;
   readonly title: string;
@@ -82,8 +91,10 @@ export function indicatorOf(servers: readonly ServerDocument[]): {
   const counts = countServers(servers);
   return {
     text: describeIndicator(counts),
-    title: describeCounts(counts),
-    tone: VERDICT_TONES[verdictOf(servers)],
+    title: describeServers(servers),
+    tone: servers.some((server) => toneOfServer(server) === "bad")
+      ? "bad"
+      : VERDICT_TONES[verdictOf(servers)],
   };
 }
 
@@ -97,16 +108,11 @@ export function formatNumber(value: number): string {
   return numbers.format(value);
 }
 
-export { formatDuration };
+export { formatDuration, formatElapsed };
 
 /** A duration that was measured. Below 10 ms, it has two significant digits. */
 export function formatMeasured(ms: number): string {
   return ms < 9.95 ? `${Number(ms.toPrecision(2))} ms` : formatDuration(ms);
-}
-
-/** A duration that still grows, in whole seconds. */
-export function formatElapsed(ms: number): string {
-  return ms < 1000 ? "0 s" : formatDuration(Math.floor(ms / 1000) * 1000);
 }
 
 export function formatAgo(at: number, now: number): string {

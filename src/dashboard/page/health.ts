@@ -14,7 +14,7 @@ export interface Trouble {
   /** What helps, in a sentence; undefined if nothing is known. */
   readonly remedy: string | undefined;
   /** What a person can do about it here. */
-  readonly cure: "retry" | "login" | "configure" | undefined;
+  readonly cure: "retry" | "login" | "edit" | "secret" | "manifest" | undefined;
   /** The alert that a person can dismiss. */
   readonly alert: string | undefined;
 }
@@ -32,11 +32,13 @@ export interface Health {
  * The health of a hub.
  * @param alerts those that nobody has dismissed. An alert about a server that is in trouble is not told twice
  * @param now in ms since the epoch
+ * @param rejected the problems of the manifest, if the hub goes on with the one before
  */
 export function healthOf(
   servers: readonly ServerDocument[],
   alerts: readonly AlertDocument[],
   now: number,
+  rejected?: string,
 ): Health {
   const ofServers = servers.flatMap((server) => troubleOf(server, now));
   const told = new Set(ofServers.map(({ server }) => server));
@@ -44,7 +46,8 @@ export function healthOf(
     .filter(({ server }) => server === undefined || !told.has(server))
     .toReversed()
     .map(troubleOfAlert);
-  const troubles = [...ofServers, ...ofAlerts];
+  const ofManifest = rejected === undefined ? [] : [troubleOfManifest(rejected)];
+  const troubles = [...ofManifest, ...ofServers, ...ofAlerts];
   const { resting, stopped, disabled, total } = countServers(servers);
   const wanted = total - stopped - disabled;
   const broken = ofServers.length;
@@ -63,7 +66,11 @@ export function healthOf(
     ...(stopped + disabled > 0 ? [`${stopped + disabled} switched off`] : []),
   ];
   const note = notes.length === 0 ? "" : `${capital(notes.join(", "))}.`;
-  const health = (tone: Tone, sentence: string): Health => ({ tone, sentence, note, troubles });
+  const health = (tone: Tone, sentence: string): Health => {
+    if (rejected === undefined) return { tone, sentence, note, troubles };
+    const joined = `${sentence.slice(0, -1)}${broken > 0 ? ", and" : ", but"} the changed manifest has errors.`;
+    return { tone: "bad", sentence: joined, note, troubles };
+  };
   if (total === 0) return health("quiet", "This hub has no servers yet.");
   if (wanted === 0) return health("quiet", "All servers are switched off.");
   if (broken > 0) {
@@ -83,17 +90,18 @@ export function healthOf(
 }
 
 function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
-  const { name, title, state, lastError, remedies = [], responsive } = server;
+  const { name, title, state, lastError, failing, remedies = [], responsive } = server;
   const isUnresponsive = state === "connected" && responsive === false;
   const isInTrouble =
     state === "failed" ||
     state === "reconnecting" ||
     state === "authenticating" ||
     isUnresponsive ||
-    isFailing(server);
+    // Between two attempts, too: the trouble stays where it is until one succeeds.
+    (failing !== undefined && (state === "connecting" || state === "stopping"));
   if (!isInTrouble) return [];
   const needsLogin = state === "authenticating" || lastError?.code === "unauthorized";
-  const needsValue = lastError?.code === "valueMissing" || lastError?.code === "serverInvalid";
+  const code = lastError?.code;
   return [
     {
       key: `server ${name}`,
@@ -102,10 +110,29 @@ function troubleOf(server: ServerDocument, now: number): readonly Trouble[] {
       tone: state === "failed" || isFailing(server) ? "bad" : "busy",
       reason: statusText(server, now),
       remedy: remedies[0],
-      cure: needsLogin ? "login" : needsValue ? "configure" : "retry",
+      cure: needsLogin
+        ? "login"
+        : code === "valueMissing"
+          ? "secret"
+          : code === "serverInvalid"
+            ? "edit"
+            : "retry",
       alert: undefined,
     },
   ];
+}
+
+function troubleOfManifest(problems: string): Trouble {
+  return {
+    key: "manifest",
+    server: undefined,
+    title: "Manifest",
+    tone: "bad",
+    reason: problems,
+    remedy: "Correct the file. Until then, the hub goes on with the manifest before the change.",
+    cure: "manifest",
+    alert: undefined,
+  };
 }
 
 function troubleOfAlert({ id, server, client, kind, text }: AlertDocument): Trouble {

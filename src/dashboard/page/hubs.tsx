@@ -7,11 +7,13 @@ import { hubNames } from "./hub-names.ts";
 import { Button, Dot, Empty, Header } from "./parts.tsx";
 import { SharingOffers } from "./sharing.tsx";
 import type { HubOverview } from "./state.ts";
+import { MiddleCut } from "./table.tsx";
 
 /** All hubs of this user: the health of each, what waits for a person, and who uses it. */
 export function HubsView({ state, actions }: ViewProps) {
   const { hubs, hubClients, hubOverviews, now } = state;
-  const names = hubNames(hubs, hubClients);
+  const clientsOf = (id: string) => hubOverviews.get(id)?.clients ?? hubClients.get(id) ?? [];
+  const names = hubNames(hubs, new Map(hubs.map(({ id }) => [id, clientsOf(id)])));
   return (
     <div>
       <Header title="All hubs" about={`${count(hubs.length, "hub")} of yours`} />
@@ -55,8 +57,9 @@ function HubCard({
   readonly actions: ViewProps["actions"];
 }) {
   const { servers = [], alerts = [], clients = [], approvals = 0, calls = 0 } = overview ?? {};
+  const rejected = overview?.rejected;
   const open = alerts.filter(({ dismissed }) => dismissed !== true);
-  const health = healthOf(servers, open, now);
+  const health = healthOf(servers, open, now, rejected);
   return (
     <>
       <div class="pair">
@@ -114,9 +117,7 @@ function HubCard({
           : `Clients: ${clients.map(nameOfClient).join(", ")}.`}{" "}
         {formatNumber(calls)} {calls === 1 ? "call runs" : "calls run"} now.
       </p>
-      <p class="about mono clip" title={manifest[0] ?? cwd}>
-        {manifest[0] ?? cwd}
-      </p>
+      <MiddleCut key="where" class="about" text={manifest[0] ?? cwd} />
     </>
   );
 }

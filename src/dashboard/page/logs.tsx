@@ -15,7 +15,12 @@ const NO_LINES: readonly LogEntryDocument[] = [];
 /** A line of a log, and how often it came in a row. */
 interface RepeatedLine extends LogEntryDocument {
   readonly times: number;
+  /** The lines that this one stands for; undefined: itself. */
+  readonly whole?: string;
 }
+
+/** Number of lines of stderr from which on they are told as one, if they were written before. */
+const MIN_BLOCK = 3;
 
 /**
  * The lines, with those that say the same one after another as one line: the last of them. So a server that prints the
@@ -37,6 +42,38 @@ export function groupRepeated(lines: readonly LogEntryDocument[]): readonly Repe
   return groups;
 }
 
+/**
+ * The lines, in which lines of stderr that a server has written before, all of them in the same order, are one line. So
+ * a server that fails again and again does not fill the log with its stack trace.
+ */
+export function foldRepeated(lines: readonly RepeatedLine[]): readonly RepeatedLine[] {
+  const folded: RepeatedLine[] = [];
+  const blocks = new Map<string | undefined, { readonly whole: string; readonly at: number }>();
+  for (let from = 0; from < lines.length;) {
+    const { source, server, at } = lines[from] as RepeatedLine;
+    let to = from + 1;
+    while (source === "stderr" && lines[to]?.source === source && lines[to]?.server === server)
+      to++;
+    const block = lines.slice(from, to);
+    from = to;
+    const last = block.at(-1);
+    if (source !== "stderr" || last === undefined) {
+      folded.push(...block);
+      continue;
+    }
+    const whole = block.map(({ text }) => text).join("\n");
+    const before = blocks.get(server);
+    if (before?.whole === whole && block.length >= MIN_BLOCK) {
+      const text = `the same ${block.length} lines as at ${formatTime(before.at)}`;
+      folded.push({ ...last, text, times: 1, whole });
+    } else {
+      folded.push(...block);
+      blocks.set(server, { whole, at });
+    }
+  }
+  return folded;
+}
+
 const LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
 const LEVEL_FILTER: ListFilter<RepeatedLine> = {
@@ -56,7 +93,7 @@ export function LogsView({ state, actions }: ViewProps) {
   const [isFollowing, setFollowing] = useState(true);
   const [chosen, setChosen] = useState<RepeatedLine | undefined>(undefined);
   const all = log.entries.kind === "ready" ? log.entries.value : NO_LINES;
-  const grouped = useMemo(() => groupRepeated(all), [all]);
+  const grouped = useMemo(() => foldRepeated(groupRepeated(all)), [all]);
   return (
     <div class="fill">
       {route.view === "logs" && (
@@ -66,7 +103,7 @@ export function LogsView({ state, actions }: ViewProps) {
           about={`The last ${count(all.length, "line")}; only those since this hub started.`}
         >
           <Choice
-            label="Of"
+            label="Lines of"
             value={route.item?.startsWith("?") === true ? ALL : (route.item ?? ALL)}
             options={[
               [ALL, "everything"],
@@ -94,7 +131,7 @@ export function LogsView({ state, actions }: ViewProps) {
               label: "Filter",
               // A search of everything leads here with its words.
               ...(route.item?.startsWith("?") === true && { initial: route.item.slice(1) }),
-              of: ({ text, server }) => [text, server],
+              of: ({ text, whole = text, server }) => [whole, server],
             }}
             filters={[LEVEL_FILTER]}
             empty={[
@@ -132,7 +169,7 @@ export function LogsView({ state, actions }: ViewProps) {
                 <time>{formatTime(line.at)}</time>
                 <span class="level wide">{line.source === "stderr" ? "stderr" : line.level}</span>
                 <span class="clip wide">{line.server ?? "toolmux"}</span>
-                <span class="text clip">
+                <span class={line.whole === undefined ? "text clip" : "text about clip"}>
                   {line.times > 1 && (
                     <span key="times" class="times">
                       ×{line.times}
@@ -152,11 +189,13 @@ export function LogsView({ state, actions }: ViewProps) {
             {chosen.source}
             {chosen.times > 1 ? ` · ${chosen.times} times in a row` : ""}
           </p>
-          <pre tabindex={0}>{chosen.text}</pre>
+          <pre tabindex={0}>{chosen.whole ?? chosen.text}</pre>
           <p class="actions">
             <Button
               text="Copy"
-              onPress={() => void copyText(chosen.text).then(() => actions.notify("Copied."))}
+              onPress={() =>
+                void copyText(chosen.whole ?? chosen.text).then(() => actions.notify("Copied."))
+              }
             />
             <Button text="Close" onPress={() => setChosen(undefined)} />
           </p>

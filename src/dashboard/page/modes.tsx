@@ -1,4 +1,5 @@
 import type { ViewProps } from "./actions.ts";
+import { nameAndIdOfClient } from "../../base/client-name.ts";
 import { modeOptions, OF_ALL } from "./clients.tsx";
 import { count } from "./format.ts";
 import { Button, Choice, Header, Ready } from "./parts.tsx";
@@ -63,15 +64,17 @@ export function ModesView({ state, actions }: ViewProps) {
               <section key="clients">
                 <h2 class="part">For one client</h2>
                 <ul class="card list">
-                  {state.clients.map(({ id, name }) => (
-                    <li key={id} class="pair">
-                      <span>{name ?? id}</span>
+                  {state.clients.map((client) => (
+                    <li key={client.id} class="pair">
+                      <span>{nameAndIdOfClient(client)}</span>
                       <Choice
                         label="Mode"
-                        value={modes.find(({ clients }) => clients.includes(id))?.name ?? OF_ALL}
+                        value={
+                          modes.find(({ clients }) => clients.includes(client.id))?.name ?? OF_ALL
+                        }
                         options={modeOptions(modes)}
                         onChoose={(chosen) =>
-                          actions.setMode(chosen === OF_ALL ? null : chosen, id)
+                          actions.setMode(chosen === OF_ALL ? null : chosen, client.id)
                         }
                       />
                     </li>

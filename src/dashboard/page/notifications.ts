@@ -1,6 +1,12 @@
 import type { ApprovalDocument } from "./documents.ts";
 import { callerOf } from "./question.tsx";
-import { type DashboardState, type NotificationSetting, routeTo, valueOf } from "./state.ts";
+import {
+  type DashboardState,
+  type NotificationSetting,
+  questionsOfOthers,
+  routeTo,
+  valueOf,
+} from "./state.ts";
 import type { Store } from "./store.ts";
 
 /** The key under which the browser keeps the setting. */
@@ -32,9 +38,13 @@ export class Notifications {
     this.#store.change({ notifications: readSetting() });
   }
 
-  #update({ approvals, hubId, notifications }: DashboardState): void {
-    const questions = new Map(
-      valueOf(approvals)?.map((question) => [`${hubId} ${question.id}`, question]),
+  #update(state: DashboardState): void {
+    const { approvals, hubId, notifications } = state;
+    const own = { id: hubId, approvals: valueOf(approvals) ?? [] };
+    const questions = new Map<string, ApprovalDocument>(
+      [own, ...questionsOfOthers(state)].flatMap((hub) =>
+        hub.approvals.map((question) => [`${hub.id} ${question.id}`, question] as const),
+      ),
     );
     for (const [key, notification] of this.#shown) {
       if (questions.has(key)) continue;
@@ -54,7 +64,8 @@ export class Notifications {
       const notification = new Notification(title, { body, tag: key, requireInteraction: true });
       notification.addEventListener("click", () => {
         window.focus();
-        location.hash = routeTo("approvals");
+        const { hubId } = this.#store.state;
+        location.hash = routeTo(key.startsWith(`${hubId} `) ? "approvals" : "hubs");
         notification.close();
       });
       this.#shown.set(key, notification);

@@ -11,6 +11,7 @@ import {
   type DashboardState,
   MINUTES,
   openAlerts,
+  questionsOfOthers,
   routeOfServer,
   routeTo,
   serversOf,
@@ -41,7 +42,7 @@ export function OverviewView({ state, actions }: ViewProps) {
           ) : (
             <HealthCard
               key="health"
-              health={healthOf(servers, alerts, state.now)}
+              health={healthOf(servers, alerts, state.now, state.hub?.rejected)}
               alerts={alerts.length}
               actions={actions}
             />
@@ -177,10 +178,10 @@ function TroubleRow({
             Logs
           </a>
         )}
-        {server !== undefined && cure === "retry" && (
+        {server !== undefined && (cure === "retry" || cure === "edit") && (
           <a
             key="edit"
-            class="button"
+            class={cure === "edit" ? "button primary" : "button"}
             href={routeOfServer(server, "config")}
             aria-label={`Edit ${title}`}
           >
@@ -196,14 +197,19 @@ function TroubleRow({
             onPress={() => actions.server(server, "login")}
           />
         )}
-        {server !== undefined && cure === "configure" && (
+        {cure === "manifest" && (
+          <a key="manifest" class="button primary" href={routeTo("configure")}>
+            Configure
+          </a>
+        )}
+        {server !== undefined && cure === "secret" && (
           <a
-            key="configure"
+            key="secret"
             class="button primary"
             href={routeTo("configure")}
-            aria-label={`Configure ${title}`}
+            aria-label={`Set the secret of ${title}`}
           >
-            Configure
+            Set the secret
           </a>
         )}
         {server !== undefined && cure === "retry" && (
@@ -410,7 +416,11 @@ function Clients({ state: { clients, now } }: { readonly state: DashboardState }
 }
 
 /** All hubs of this user, with their clients. */
-function Hubs({ state: { hubs, hubId, hubClients }, actions }: ViewProps) {
+function Hubs({ state, actions }: ViewProps) {
+  const { hubs, hubId, hubClients } = state;
+  const waiting = new Map(
+    questionsOfOthers(state).map(({ id, approvals }) => [id, approvals.length]),
+  );
   const names = hubNames(hubs, hubClients);
   return (
     <ul class="card list">
@@ -438,6 +448,11 @@ function Hubs({ state: { hubs, hubId, hubClients }, actions }: ViewProps) {
                 {id === hubId ? ", shown here" : ""}
               </span>
             </span>
+            {waiting.has(id) && (
+              <span key="waiting" class="count busy">
+                {count(waiting.get(id) ?? 0, "question")}
+              </span>
+            )}
             <span class="about">
               {clients.length === 0 ? "no client" : clients.map(nameOfClient).join(", ")}
             </span>

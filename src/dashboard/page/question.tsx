@@ -3,7 +3,8 @@ import { nameOfClient } from "../../base/client-name.ts";
 import type { Actions } from "./actions.ts";
 import type { ApprovalDocument } from "./documents.ts";
 import { count, formatElapsed } from "./format.ts";
-import { type DashboardState, PAGE_CLIENT, questionsElsewhere, routeTo } from "./state.ts";
+import { hubNames } from "./hub-names.ts";
+import { type DashboardState, questionsElsewhere, questionsOfOthers, routeTo } from "./state.ts";
 
 /**
  * The question whether a call may be made, with a button for each decision: in the banner above every view, in the view
@@ -37,7 +38,6 @@ const SETTLE_TIME = 700;
 
 /** Who makes the call, in words. */
 export function callerOf({ agent, principal, clientName, client }: ApprovalDocument): string {
-  if (clientName === PAGE_CLIENT && principal === undefined) return "This page";
   const name = nameOfClient({ id: client, name: clientName, principal });
   return agent === undefined ? name : `Agent ${agent} of ${name}`;
 }
@@ -130,7 +130,7 @@ export function Question({
           );
         })}
         <span class="about small keys" key="keys">
-          With the focus here: <kbd>y</kbd> allows once, <kbd>n</kbd> denies
+          While this has the focus: <kbd>y</kbd> allows once, <kbd>n</kbd> denies
         </span>
       </div>
       {[
@@ -184,7 +184,47 @@ export function QuestionBanner({
           more={others.length}
         />
       )}
+      {state.route.view !== "hubs" && <OtherHubs key="others" state={state} actions={actions} />}
     </div>
+  );
+}
+
+/** A line for each hub that is not shown and has questions. */
+function OtherHubs({
+  state,
+  actions,
+}: {
+  readonly state: DashboardState;
+  readonly actions: Actions;
+}) {
+  const { hubs, hubClients } = state;
+  const names = hubNames(hubs, hubClients);
+  return (
+    <>
+      {questionsOfOthers(state).map(({ id, approvals }) => {
+        const [first] = approvals;
+        const name = names.get(id) ?? "another hub";
+        return first === undefined ? null : (
+          <div key={id} class="banner busy pair" data-elsewhere={id}>
+            <p>
+              <strong>
+                {callerOf(first)} wants to run <span class="mono">{first.name}</span>
+              </strong>{" "}
+              in the hub {name}
+              {approvals.length > 1 ? ` · ${count(approvals.length - 1, "more question")}` : ""}
+            </p>
+            <button
+              type="button"
+              class="primary"
+              aria-label={`Answer in ${name}`}
+              onClick={() => actions.openHub(id, "approvals")}
+            >
+              Answer
+            </button>
+          </div>
+        );
+      })}
+    </>
   );
 }
 

@@ -6,6 +6,7 @@ import { addChanges, type Stale } from "./apply-events.ts";
 import {
   type Charts,
   type HubOverview,
+  type HubQuestions,
   CLOCK_ERROR,
   isShown,
   logOf,
@@ -282,12 +283,27 @@ export class HubReads {
     this.store.change({ hubClients: new Map(all) });
   }
 
+  /** Reads which calls of all hubs wait for a person, which the dashboard watches. */
+  async readQuestions(): Promise<void> {
+    const { hubs, hubQuestions } = this.store.state;
+    if (hubs.length < 2) {
+      if (hubQuestions.length > 0) this.store.change({ hubQuestions: [] });
+      return;
+    }
+    const answer = await request<{ readonly hubs: readonly HubQuestions[] }>("./api/questions");
+    if (answer.kind !== "ok") return;
+    const before = JSON.stringify(hubQuestions);
+    if (JSON.stringify(answer.value.hubs) !== before)
+      this.store.change({ hubQuestions: answer.value.hubs });
+  }
+
   /** Reads what the view of all hubs shows. */
   async readHubs(): Promise<void> {
     const all = await Promise.all(
       this.store.state.hubs.map(async ({ id }) => {
         const get = clientOf(id);
-        const [servers, alerts, clients, approvals, calls] = await Promise.all([
+        const [hub, servers, alerts, clients, approvals, calls] = await Promise.all([
+          get("GET /hub"),
           get("GET /servers"),
           get("GET /alerts"),
           get("GET /clients"),
@@ -295,6 +311,7 @@ export class HubReads {
           get("GET /calls"),
         ]);
         const overview: HubOverview = {
+          rejected: hub.kind === "ok" ? hub.value.rejected : undefined,
           servers: servers.kind === "ok" ? servers.value.servers : [],
           alerts: alerts.kind === "ok" ? alerts.value.alerts : [],
           clients: clients.kind === "ok" ? clients.value.clients : [],

@@ -63,7 +63,7 @@ export function actionsFor(server: ServerDocument, actions: Actions): readonly M
   return [
     ...(fix === undefined ? [] : [fix]),
     ...(isRetriable ? [verb("Retry", "reconnect")] : []),
-    ...(isAttempt ? [verb("Cancel", "cancel")] : []),
+    ...(isAttempt ? [verb(isRetriable ? "Stop trying" : "Cancel", "cancel")] : []),
     ...(isStopped ? [verb("Start", "start")] : []),
     ...(isRemote || needsLogin(server) ? [verb("Log in", "login")] : []),
     ...(isRemote && state === "connected" ? [verb("Log out", "logout")] : []),

@@ -135,7 +135,13 @@ export function ServerConfig({
       what="the entry of this server to edit"
       icon="configure"
       draw={(document) => (
-        <EntryEditor key={document.toml} document={document} state={state} actions={actions} />
+        <EntryEditor
+          key={document.toml}
+          document={document}
+          isInvalid={server.lastError?.code === "serverInvalid"}
+          state={state}
+          actions={actions}
+        />
       )}
     />
   );
@@ -146,9 +152,10 @@ const CHECK_DELAY = 250;
 
 function EntryEditor({
   document: { name, file, entry, toml, schema },
+  isInvalid,
   state,
   actions,
-}: ViewProps & { readonly document: ServerEntryDocument }) {
+}: ViewProps & { readonly document: ServerEntryDocument; readonly isInvalid: boolean }) {
   const [isText, setText] = useState(false);
   const [draft, setDraft] = useState<{ readonly entry: Entry; readonly toml: string }>({
     entry,
@@ -158,7 +165,11 @@ function EntryEditor({
   const [isSaving, setSaving] = useState(false);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const number = useRef(0);
-  useEffect(() => () => clearTimeout(timer.current ?? undefined), []);
+  useEffect(() => {
+    // What is wrong with the entry is marked before anything is changed.
+    if (isInvalid) check({ toml });
+    return () => clearTimeout(timer.current ?? undefined);
+  }, []);
 
   const check = (edit: { readonly entry: Entry } | { readonly toml: string }): void => {
     clearTimeout(timer.current ?? undefined);
@@ -245,7 +256,7 @@ function EntryEditor({
           )}
         </div>
         <section class="card panel preview" aria-labelledby="preview-title">
-          <h2 id="preview-title">What will change</h2>
+          <h2 id="preview-title">{problems.length > 0 ? "What is wrong" : "What will change"}</h2>
           <div role="status">
             {problems.length > 0 ? (
               <ul key="problems" class="plain">
@@ -282,7 +293,7 @@ function EntryEditor({
               onPress={save}
               isDisabled={!isReady || isSaving}
             />
-            <Button text="Undo" onPress={reset} isDisabled={preview === undefined} />
+            <Button text="Discard" onPress={reset} isDisabled={preview === undefined} />
           </p>
         </section>
       </div>

@@ -15,7 +15,7 @@ import {
   toolBadge,
 } from "./format.ts";
 import { LogsView } from "./logs.tsx";
-import { Button, Dot, Empty, Facts, FindingList } from "./parts.tsx";
+import { Button, Dot, Empty, Facts, FindingList, type MenuItem } from "./parts.tsx";
 import { PendingPins } from "./pins.tsx";
 import { actionsFor, bestActionFor, deleteServer } from "./server-actions.ts";
 import { ServerConfig } from "./server-config.tsx";
@@ -68,7 +68,7 @@ export function ServerPage({
   const props = { server, state, actions };
   return (
     <div key="page" class={part === "logs" ? "fill server-page" : "server-page"}>
-      <ServerHead {...props} isShort={part === "overview"} />
+      <ServerHead {...props} part={part} />
       <div class="parts" role="navigation" aria-label={`Parts of ${name}`}>
         {SERVER_PARTS.map((one) => (
           <a
@@ -100,18 +100,16 @@ export function ServerPage({
   );
 }
 
-/** @param isShort whether the reason of a failure is shown below */
-function ServerHead({
-  server,
-  state,
-  actions,
-  isShort,
-}: PartProps & { readonly isShort: boolean }) {
+function ServerHead({ server, state, actions, part }: PartProps & { readonly part: ServerPart }) {
   const [isDeleting, setDeleting] = useState(false);
   const { name, title, description, origin } = server;
-  const best = bestActionFor(server, actions);
+  const isHere = ({ text }: MenuItem): boolean => part === "config" && text === "Edit";
+  const offered = bestActionFor(server, actions);
+  const best = offered === undefined || isHere(offered) ? undefined : offered;
   const tone = toneOfServer(server);
-  const others = actionsFor(server, actions).filter(({ text }) => text !== best?.text);
+  const others = actionsFor(server, actions).filter(
+    (item) => item.text !== offered?.text && !isHere(item),
+  );
   const remove = (): void =>
     void deleteServer(server, actions).then((isDone) => {
       if (isDone) location.hash = routeTo("servers");
@@ -129,7 +127,9 @@ function ServerHead({
         <p class="state-line">
           <Dot tone={tone} />
           <span class={`about break ${tone}`}>
-            {isShort ? statusParts(server, state.now).standing : statusText(server, state.now)}
+            {part === "overview"
+              ? statusParts(server, state.now).standing
+              : statusText(server, state.now)}
           </span>
         </p>
         {description !== undefined && (

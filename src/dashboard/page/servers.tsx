@@ -14,6 +14,7 @@ import {
   statusParts,
   toneOfServer,
   toolBadge,
+  toolCell,
 } from "./format.ts";
 import { Button, Dot, Empty, Header, Menu, Ready, SearchField, useNarrow } from "./parts.tsx";
 import { ServerPage } from "./server.tsx";
@@ -74,7 +75,7 @@ export function ServersView({ state, actions }: ViewProps) {
               items={shown}
               columns={columnsFor(state.now, stats, isNarrow, actions)}
               label="Servers"
-              height={isNarrow ? 92 : 66}
+              height={isNarrow ? 84 : 66}
               keyOf={({ name }) => name}
               rowOf={({ name, state: its }) => ({ "data-server": name, "data-state": its })}
             />
@@ -147,28 +148,28 @@ function columnsFor(
   return [
     {
       name: "Server",
-      width: "minmax(0, 7fr)",
+      width: "minmax(0, 10fr)",
       sortBy: ({ name, title }) => title ?? name,
       draw: (server) => <NameCell server={server} now={now} isNarrow={isNarrow} />,
     },
     {
       name: "State",
-      width: "minmax(0, 8fr)",
+      width: "minmax(0, 9fr)",
       from: 620,
       sortBy: (server) => TONE_ORDER.indexOf(toneOfServer(server)),
       draw: (server) => <StateCell server={server} now={now} />,
     },
     {
       name: "Tools",
-      width: "6.6rem",
+      width: "4.6rem",
       from: 660,
       isNumber: true,
       sortBy: ({ shown }) => shown,
-      draw: (server) => (server.state === "connected" || server.shown > 0 ? toolBadge(server) : ""),
+      draw: (server) => (server.state === "connected" || server.shown > 0 ? toolCell(server) : ""),
     },
     number("Calls", "4rem", 740, ({ calls }) => calls, formatNumber),
-    number("Errors", "4rem", 1060, (server) => of(server)?.errors, formatNumber),
-    number("Median", "4.8rem", 1060, (server) => of(server)?.median, formatDuration),
+    number("Errors", "4rem", 1000, (server) => of(server)?.errors, formatNumber),
+    number("Median", "4.8rem", 1000, (server) => of(server)?.median, formatDuration),
     number(
       "Last call",
       "6rem",
@@ -177,7 +178,7 @@ function columnsFor(
       (at) => formatAgo(at, now),
     ),
     number("Memory", "5rem", 1120, ({ memory }) => memory, formatBytes),
-    number("Uptime", "5rem", 1180, uptimeOf, formatElapsed),
+    number("Uptime", "5rem", 1160, uptimeOf, formatElapsed),
     {
       name: "Actions",
       width: isNarrow ? "auto" : "8.4rem",
@@ -186,8 +187,16 @@ function columnsFor(
   ];
 }
 
-/** The reason of a failure first, because it says what to do. */
-function StateCell({ server, now }: { readonly server: ServerDocument; readonly now: number }) {
+/** The reason of a failure first, because it says what to do. @param isNarrow whether no other column has the tools */
+function StateCell({
+  server,
+  now,
+  isNarrow = false,
+}: {
+  readonly server: ServerDocument;
+  readonly now: number;
+  readonly isNarrow?: boolean;
+}) {
   const { standing, reason } = statusParts(server, now);
   const tone = toneOfServer(server);
   return (
@@ -197,7 +206,9 @@ function StateCell({ server, now }: { readonly server: ServerDocument; readonly 
           {reason}
         </span>
       )}
-      <span class={`about clip ${tone}`}>{standing}</span>
+      <span class={`about clip ${tone}`}>
+        {isNarrow && server.shown > 0 ? `${standing} · ${toolBadge(server)}` : standing}
+      </span>
     </div>
   );
 }
@@ -234,7 +245,7 @@ function NameCell({
           )}
         </span>
         {isNarrow ? (
-          <StateCell key="state" server={server} now={now} />
+          <StateCell key="state" server={server} now={now} isNarrow={true} />
         ) : (
           <MiddleCut key="endpoint" class="about small" text={endpoint ?? ""} />
         )}

@@ -5,10 +5,12 @@ export function SharingOffers({ state }: { readonly state: DashboardState }) {
   const { hubs, sharingOffers } = state;
   if (hubs.length < 2 || sharingOffers.length === 0) return undefined;
   return (
-    <ul class="plain cards" aria-label="One hub for all clients">
+    <ul class="plain cards offers" aria-label="One hub for all clients">
       {sharingOffers.map(({ figures, command }) => (
         <li key={command} class="card panel break" data-offer={command}>
-          {figures}. To let all clients share one hub, run <code>{command}</code>
+          <span>
+            {figures}. To let all clients share one hub, run <code>{command}</code>
+          </span>
         </li>
       ))}
     </ul>

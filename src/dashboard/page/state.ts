@@ -233,11 +233,36 @@ export function questionsElsewhere(state: DashboardState): readonly ApprovalDocu
  */
 export type InstallVerb = "install" | "replace" | "undo";
 
+/** The questions of a hub. */
+export interface HubQuestions {
+  /** The id of the hub. */
+  readonly id: string;
+  readonly approvals: readonly ApprovalDocument[];
+}
+
+/** The questions of the hubs that are not shown, those that have some. */
+export function questionsOfOthers({
+  hubId,
+  hubQuestions,
+}: Pick<DashboardState, "hubId" | "hubQuestions">): readonly HubQuestions[] {
+  return hubQuestions.filter(({ id, approvals }) => id !== hubId && approvals.length > 0);
+}
+
+/** The number of questions that wait in all hubs. */
+export function countQuestions(
+  state: Pick<DashboardState, "approvals" | "hubId" | "hubQuestions">,
+): number {
+  const own = valueOf(state.approvals)?.length ?? 0;
+  return questionsOfOthers(state).reduce((sum, { approvals }) => sum + approvals.length, own);
+}
+
 /** What the view of all hubs shows of one hub. */
 export interface HubOverview {
   readonly servers: readonly ServerDocument[];
   readonly alerts: readonly AlertDocument[];
   readonly clients: ClientDocuments;
+  /** The problems of its manifest, if it goes on with the one before. */
+  readonly rejected?: string | undefined;
   /** Number of calls that wait for an approval. */
   readonly approvals: number;
   /** Number of calls that run. */
@@ -254,6 +279,8 @@ export interface DashboardState {
   readonly hubId: string | undefined;
   /** The clients of each hub, by the hub's id; the names of hubs come from them. */
   readonly hubClients: HubClients;
+  /** The questions of all hubs, if there are several. */
+  readonly hubQuestions: readonly HubQuestions[];
   /** What the view of all hubs shows of each, by the hub's id. */
   readonly hubOverviews: ReadonlyMap<string, HubOverview>;
   /** What the dashboard knows without a hub. */
@@ -354,6 +381,7 @@ export const INITIAL_STATE: DashboardState = {
   hubs: [],
   hubId: undefined,
   hubClients: new Map(),
+  hubQuestions: [],
   hubOverviews: new Map(),
   machine: LOADING,
   sharingOffers: [],

@@ -16,6 +16,8 @@ const RUNS_INTERVAL = 2000;
 const RUN_DELAY = 40;
 /** How often all hubs are read while the view of all hubs is shown, in ms. */
 const HUB_OVERVIEWS_INTERVAL = 2000;
+/** How often the questions of all hubs are read, in ms. */
+const QUESTIONS_INTERVAL = 2000;
 /** How often the fleet is read while the view Fleet is shown, in ms. */
 const FLEET_INTERVAL = 2000;
 /** How often the calls of each minute are read while the view Overview is shown, in ms. */
@@ -283,6 +285,7 @@ export class HubStream {
   #keepTime(): void {
     let lastDate = Date.now();
     let lastHubs = performance.now();
+    let lastQuestions = performance.now();
     let lastRuns = performance.now();
     let lastHubOverviews = performance.now();
     let lastMinutes = performance.now();
@@ -296,9 +299,14 @@ export class HubStream {
         this.#stream.abort();
         this.retry();
       }
+      const { connection, calls, route } = this.#store.state;
+      // A page that is hidden may notify the person.
+      if (connection.kind === "live" && performance.now() - lastQuestions >= QUESTIONS_INTERVAL) {
+        lastQuestions = performance.now();
+        void this.#reads.readQuestions();
+      }
       if (document.hidden) return;
       this.#store.change({ now: date + this.#reads.skew });
-      const { connection, calls, route } = this.#store.state;
       if (connection.kind !== "live") return;
       const isOnCalls = ["calls", "servers", "agents"].includes(route.view);
       if (calls.size > 0 && isOnCalls) void this.#reads.readCalls();

@@ -186,14 +186,15 @@ function useWidth(element: { readonly current: HTMLElement | null }): number {
   return width;
 }
 
-/** Number of characters at the end of a long text that stay, if the text has no part that ends it. */
+/** Number of characters at the end of a long text that stay, if the text has no part or word that ends it. */
 const TAIL = 16;
 const MAX_TAIL = 40;
 
 /** Divides a path, URL or command into its beginning, which may be cut, and its end, which tells it from others. */
 export function splitForCut(text: string): readonly [head: string, tail: string] {
   if (text.length <= TAIL) return ["", text];
-  const at = Math.max(text.lastIndexOf("/", text.length - 2), text.lastIndexOf("\\"));
+  const slash = Math.max(text.lastIndexOf("/", text.length - 2), text.lastIndexOf("\\"));
+  const at = slash > 0 ? slash : text.lastIndexOf(" ");
   const start = at > 0 && text.length - at <= MAX_TAIL ? at : text.length - TAIL;
   return [text.slice(0, start), text.slice(start)];
 }

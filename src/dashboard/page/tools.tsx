@@ -241,23 +241,21 @@ function ServerHeading({
   );
 }
 
-/** What the server says that a tool does, as badges. */
+/** What the server says that a tool does, as badges. `about` follows "The server says that this tool". */
 function effectsOf({
   hints = {},
 }: Row): readonly { readonly text: string; readonly tone: string; readonly about: string }[] {
   const { readOnly, destructive, openWorld } = hints;
   return [
     ...(readOnly === true
-      ? [{ text: "reads", tone: "", about: "The server says that this tool changes nothing." }]
+      ? [{ text: "reads", tone: "", about: "changes nothing" }]
       : readOnly === false || destructive === true
         ? [
             {
               text: destructive === false ? "adds" : "changes",
               tone: "busy-tone",
               about:
-                destructive === false
-                  ? "The server says that this tool only adds something."
-                  : "The server says that this tool may change or delete something.",
+                destructive === false ? "only adds something" : "may change or delete something",
             },
           ]
         : []),
@@ -266,7 +264,7 @@ function effectsOf({
           {
             text: "open world",
             tone: "",
-            about: "The server says that this tool reaches other systems.",
+            about: "reaches other systems",
           },
         ]
       : []),
@@ -308,7 +306,11 @@ function ToolRow({
             </span>
           )}
           {effectsOf(row).map(({ text, tone, about }) => (
-            <span key={text} class={`badge ${tone}`} title={about}>
+            <span
+              key={text}
+              class={`badge ${tone}`}
+              title={`The server says that this tool ${about}.`}
+            >
               {text}
             </span>
           ))}
@@ -366,8 +368,7 @@ function ToolDrawer({
         what="this tool"
         icon="tools"
         draw={(value) => {
-          const { description, inputSchema = {}, annotations = {} } = value.definition;
-          const hints = Object.entries(annotations).filter(([, hint]) => hint === true);
+          const { description, inputSchema = {} } = value.definition;
           return (
             <div class="flow">
               <p class="pre">{description ?? ""}</p>
@@ -375,7 +376,11 @@ function ToolDrawer({
                 of={{
                   Server: value.server,
                   "Own name": value.tool,
-                  Hints: hints.map(([hint]) => hint.replace(/Hint$/, "")).join(", "),
+                  "The server says that it":
+                    row &&
+                    effectsOf(row)
+                      .map(({ about }) => about)
+                      .join(", and "),
                   "Context cost": row?.tokens && `about ${row.tokens} tokens (estimated)`,
                   Notes: row?.notes.map(({ text }) => text).join("; "),
                 }}

@@ -44,7 +44,7 @@ function durationColumn(
 ): Column<ToolUsage> {
   return {
     name,
-    width: "minmax(4rem, 6rem)",
+    width: "minmax(4rem, 5.4rem)",
     isNumber: true,
     from,
     sortBy: valueOfTool,
@@ -62,7 +62,7 @@ function countColumn(
 ): Column<ToolUsage> {
   return {
     name,
-    width: "minmax(3.2rem, 5.5rem)",
+    width: "minmax(3.2rem, 4.4rem)",
     isNumber: true,
     from,
     sortBy: valueOfTool,
@@ -73,7 +73,7 @@ function countColumn(
 const TOOL_COLUMNS: readonly Column<ToolUsage>[] = [
   {
     name: "Tool",
-    width: "minmax(7rem, 1fr)",
+    width: "minmax(8.6rem, 2fr)",
     sortBy: ({ tool }) => tool,
     draw: ({ tool, server }) => (
       <div class="stack">
@@ -126,8 +126,8 @@ function ToolTable({ tools }: { readonly tools: readonly ToolUsage[] }) {
       />
       <p class="about small">
         Durations are right to 5 %, and without waits. Timed are the calls that reached their
-        server. The waits are those of all calls together: for an approval or another answer of a
-        person, and for the server to start.
+        server. The waits are those of all calls together: for an approval or another answer of the
+        person at the client, and for the server to start.
       </p>
     </section>
   );

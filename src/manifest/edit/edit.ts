@@ -9,7 +9,16 @@ import { readConfigFile } from "../files/read-file.ts";
 import { mergeConfigs } from "../merge/merge.ts";
 import { type FileFormat, parseText } from "../syntax/parse.ts";
 import { addPositions } from "../syntax/positions.ts";
-import { fileProblem, manifestError, printPathKey } from "../problems.ts";
+import {
+  fileProblem,
+  formatProblem,
+  manifestError,
+  type KeyPath,
+  printPathKey,
+  type Problem,
+} from "../problems.ts";
+import { secretsMentionedIn } from "../interpolate.ts";
+import { isInNamedEntry } from "../load.ts";
 import type { ServerSpec } from "../manifest.ts";
 import { isDeepEqual, isTable, type Table } from "../table.ts";
 import {
@@ -44,9 +53,10 @@ export interface EditedText {
 
 /**
  * Applies a change to a manifest's text and keeps the rest: comments, order, blank lines, line ends and byte order
- * mark.
- * @throws {HubError} manifestInvalid if the manifest is invalid before or after the change; usage if its formatting
- * does not allow the edit; the message says what to write by hand
+ * mark. Problems with which a hub starts, those of single servers, modes, clients, models and agents, may be there
+ * before, so that each can be mended while the others remain; a change adds none.
+ * @throws {HubError} manifestInvalid if the manifest has a problem as a whole, or one that it had not before the
+ * change; usage if its formatting does not allow the edit; the message says what to write by hand
  */
 export async function editManifest(
   manifest: ManifestText,
@@ -54,7 +64,7 @@ export async function editManifest(
 ): Promise<EditedText> {
   const [byteOrderMark, body] = splitByteOrderMark(manifest.text);
   const text = body.trim() === "" && manifest.format === "json" ? `{}${body || "\n"}` : body;
-  const before = await readManifestText({ ...manifest, text });
+  const before = await readManifestText({ ...manifest, text }, isInOneEntry);
   const serversKey = serversKeyOf(before.root);
   const expected = applyChange(before.root, serversKey, change);
   if (expected === undefined) throw inapplicableError(manifest, before.root, serversKey, change);
@@ -71,7 +81,12 @@ export async function editManifest(
       change,
       "is written in a way that toolmux cannot change",
     );
-  const after = await readManifestText({ ...manifest, text: edited }, false);
+  const known = new Set(before.problems.map(identify));
+  const after = await readManifestText(
+    { ...manifest, text: edited },
+    (problem) => known.has(identify(problem)) && !isInAddedServer(problem, change),
+    false,
+  );
   const isSubject = ({ name }: ServerSpec): boolean => "name" in change && name === change.name;
   return {
     text: byteOrderMark + edited,
@@ -99,15 +114,18 @@ export async function computeEdits(
 interface ParsedManifestText {
   readonly root: Table;
   readonly servers: readonly ServerSpec[];
+  readonly problems: readonly Problem[];
 }
 
 /**
  * Reads and validates a text.
+ * @param isTolerated whether the text may have a problem
  * @param isWritten whether the file already has this text; if not, problems get no line numbers
- * @throws {HubError} manifestInvalid
+ * @throws {HubError} manifestInvalid with the problems that are not tolerated
  */
 async function readManifestText(
   { file, baseDir, text, format }: ManifestText,
+  isTolerated: (problem: Problem) => boolean,
   isWritten = true,
 ): Promise<ParsedManifestText> {
   const parsed = await parseText(text, format);
@@ -116,16 +134,54 @@ async function readManifestText(
     throw manifestError([fileProblem(file, message, position)]);
   }
   const config = readConfigFile(parsed.root, { file, baseDir }, parsed.duplicates);
-  const { servers, ...merged } = mergeConfigs([config]);
-  const problems = await addPositions(
-    [...config.problems, ...merged.problems],
-    parsed.preparePositions,
+  const isOf = (server: { readonly path: KeyPath }, { path }: Problem): boolean =>
+    server.path.every((key, at) => path[at] === key);
+  const broken = [...config.servers.values()].filter((server) =>
+    config.problems.some((problem) => isOf(server, problem)),
   );
-  if (problems.length > 0) {
-    const unplaced = problems.map((problem) => ({ ...problem, position: undefined }));
-    throw manifestError(isWritten ? problems : unplaced);
+  const { servers, ...merged } = mergeConfigs([config], { invalid: new Set(broken) });
+  const problems = [...config.problems, ...merged.problems];
+  // With a key that is set twice, it is not clear which of the two is to be changed.
+  const isClear = parsed.duplicates.length === 0;
+  const refused = problems.filter((problem) => !(isClear && isTolerated(problem)));
+  if (refused.length > 0) {
+    const unplaced = refused.map((problem) => ({ ...problem, position: undefined }));
+    throw manifestError(
+      isWritten ? await addPositions(refused, parsed.preparePositions) : unplaced,
+    );
   }
-  return { root: isTable(parsed.root) ? parsed.root : {}, servers };
+  const root = isTable(parsed.root) ? parsed.root : {};
+  const markInvalid = (spec: ServerSpec): ServerSpec => {
+    const { name, enabled, prefix } = spec;
+    const server = config.servers.get(name);
+    const own = problems.filter((problem) => server !== undefined && isOf(server, problem));
+    if (own.length === 0) return spec;
+    const table = root[serversKeyOf(root)];
+    const secrets = secretsMentionedIn(isTable(table) ? table[name] : undefined);
+    return { kind: "invalid", name, enabled, prefix, problems: own, secrets };
+  };
+  return { root, servers: servers.map(markInvalid), problems };
+}
+
+/** Whether a problem concerns a single entry of a table, so that a hub starts without that entry. */
+function isInOneEntry(problem: Problem): boolean {
+  const [table, name] = problem.path;
+  const isInServer = (table === "servers" || table === "mcpServers") && name !== undefined;
+  return isInServer || isInNamedEntry(problem);
+}
+
+/** Whether a problem concerns a server whose whole entry is written. */
+function isInAddedServer({ path }: Problem, change: ManifestChange): boolean {
+  const name = String(path[1]);
+  return (
+    (change.kind === "add" && change.name === name) ||
+    (change.kind === "addAll" && change.servers.has(name))
+  );
+}
+
+/** The same text for the same problem before and after a change. */
+function identify(problem: Problem): string {
+  return formatProblem({ ...problem, position: undefined });
 }
 
 /** The key of the table of servers: `servers`, or `mcpServers` as in the files of MCP clients. */
