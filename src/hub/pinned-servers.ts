@@ -110,12 +110,15 @@ export class PinnedServers {
     const reviews = this.#reviewsOf(name);
     const pending = reviews.flatMap(({ review }) => [...review.pending.values()]);
     if (choice !== "all") checkChoice(name, choice, pending);
+    const byName = choice === "all" ? undefined : Map.groupBy(choice, (chosen) => chosen.name);
     const isChosen = (each: PendingDefinition): boolean =>
-      choice === "all" ||
-      choice.some(
-        (chosen) =>
-          isNamed(chosen, each) && (chosen.digest === undefined || chosen.digest === each.digest),
-      );
+      byName === undefined ||
+      byName
+        .get(each.name)
+        ?.some(
+          (chosen) =>
+            isNamed(chosen, each) && (chosen.digest === undefined || chosen.digest === each.digest),
+        ) === true;
     const accepted = await this.#options.pins.accept(reviews, isChosen);
     await this.reviewAgain(name);
     return accepted;
@@ -218,8 +221,9 @@ function checkChoice(
   choice: Exclude<PinChoice, "all">,
   pending: readonly PendingDefinition[],
 ): void {
+  const byName = Map.groupBy(pending, ({ name }) => name);
   for (const chosen of choice) {
-    const named = pending.filter((each) => isNamed(chosen, each));
+    const named = byName.get(chosen.name)?.filter((each) => isNamed(chosen, each)) ?? [];
     const what = chosen.name === "" ? "the instructions" : JSON.stringify(chosen.name);
     if (named.length > 0 && named.every(({ reason }) => reason === "pinFile")) {
       const text = `${what} of server "${server}" is accepted, but not as the pin file has it. To write that anew: toolmux pins export`;

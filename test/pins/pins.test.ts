@@ -5,6 +5,7 @@ import type { Hub } from "../../src/hub/hub.ts";
 import type { ServerPins } from "../../src/hub/pinned-servers.ts";
 import { linesOf } from "../../src/pins/pins.ts";
 import { BaselineStore, memoryBaselines } from "../../src/pins/store.ts";
+import { utf8 } from "../../src/base/bytes.ts";
 import { isIdleRule } from "../../src/catalog/idle-rules.ts";
 import { memorySnapshots } from "../../src/snapshot/snapshots.ts";
 import { sha256Hex } from "../../src/approval/remembered.ts";
@@ -411,20 +412,22 @@ describe("a server whose pins block", () => {
   });
 
   it("is hidden as a whole if what was accepted cannot be read, until it is accepted again", async () => {
-    const text = { value: "{" as string | undefined };
+    const damaged = utf8("{");
+    const file = { value: damaged as Uint8Array | undefined };
+    const version = (): Promise<string> => Promise.resolve(String(file.value));
     const store = new BaselineStore({
       file: () => ({
-        read: () => Promise.resolve(text.value),
-        version: () => Promise.resolve(text.value ?? ""),
-        update: async (changed) => void (text.value = changed(text.value)),
+        read: () => Promise.resolve(file.value),
+        version,
+        update: async (changed) => void (file.value = await changed(file.value)),
         remove: () => {
-          const isThere = text.value !== undefined;
-          text.value = undefined;
+          const isThere = file.value !== undefined;
+          file.value = undefined;
           return Promise.resolve(isThere);
         },
       }),
       keys: () => Promise.resolve([]),
-      version: () => Promise.resolve(text.value ?? ""),
+      version,
       hmac: () => Promise.resolve(sha256Hex),
     });
     const { client, hub } = await open("block", { openBaselines: () => Promise.resolve(store) });
@@ -432,7 +435,7 @@ describe("a server whose pins block", () => {
     assert.equal((await callTool(client, "s__read")).error?.code, -32602);
     await untilAlert(hub, /cannot be read/);
     assert.match((await pinsOf(hub)).fault ?? "", /cannot be read/);
-    assert.equal(text.value, "{", "the damaged baseline was replaced");
+    assert.equal(file.value, damaged, "the damaged baseline was replaced");
     await hub.pinned.accept("s", "all");
     assert.deepEqual(await listToolNames(client), ["s__read", "s__write"]);
     assert.deepEqual(alertsOf(hub), []);
