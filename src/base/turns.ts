@@ -5,7 +5,7 @@
 import { setImmediate } from "node:timers";
 
 /** For how long such work goes on in one turn, in ms; its last step takes a few ms more. */
-const TURN = 4;
+const TURN = 3;
 
 /** When such work has begun in this turn, in ms of `performance.now()`; undefined: it has not. */
 let began: number | undefined;

@@ -16,7 +16,7 @@ import type { RunnableServer } from "../../src/manifest/manifest.ts";
 import { Pins } from "../../src/pins/pins.ts";
 import { memoryBaselines } from "../../src/pins/store.ts";
 
-const TOOLS = 5000;
+const TOOLS = 1500;
 
 function listingOf(server: string, tools: number, description: string): ServerListing {
   const entries = Array.from({ length: tools }, (_, at) => ({
@@ -65,7 +65,7 @@ async function inTurns<Result>(
 }
 
 /** All of this work takes many times as long as one turn is allowed to. */
-const MIN_TURNS = 5;
+const MIN_TURNS = 3;
 
 describe("what a server with thousands of tools lists", () => {
   it("is compared, told, described and accepted while other work goes on", async () => {
