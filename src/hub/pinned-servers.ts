@@ -65,6 +65,7 @@ export class PinnedServers {
     const { pool } = this.#options;
     const specs = pool.specs.filter(({ name }) => server === undefined || name === server);
     if (specs.length === 0 && server !== undefined) pool.connectionsOf(server);
+    await Promise.all(specs.map(({ name }) => this.#reviewed(name)));
     return Promise.all(specs.map(({ name }) => this.#pinsOf(name)));
   }
 
@@ -93,6 +94,11 @@ export class PinnedServers {
     };
   }
 
+  /** Waits until what a server lists is compared: where pins do not block, that is done beside its use. */
+  async #reviewed(name: string): Promise<void> {
+    await Promise.all(this.#options.pool.connectionsOf(name).map(({ reviewed }) => reviewed));
+  }
+
   #reviewsOf(name: string): readonly { readonly server: PinnedServer; readonly review: Review }[] {
     return this.#options.pool.connectionsOf(name).flatMap((connection) => {
       const review = connection.known?.review;
@@ -107,6 +113,7 @@ export class PinnedServers {
    * changed since the person has seen it; storeBroken or storeBusy
    */
   async accept(name: string, choice: PinChoice): Promise<readonly Definition[]> {
+    await this.#reviewed(name);
     const reviews = this.#reviewsOf(name);
     const pending = reviews.flatMap(({ review }) => [...review.pending.values()]);
     if (choice !== "all") checkChoice(name, choice, pending);

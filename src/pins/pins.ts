@@ -37,7 +37,7 @@ import {
   sourcesByKey,
   sourcesOf,
 } from "./definitions.ts";
-import { pinLevelOf } from "./level.ts";
+import { MAX_NAMES, nameOf, pinLevelOf } from "./level.ts";
 import { type BaselineStore, damagedBaseline, memoryBaselines } from "./store.ts";
 
 /** A server, as it was filled in for the clients of one connection. */
@@ -118,9 +118,6 @@ const MAX_ALERT_ENTRY = 600;
 
 /** What changes again within this time keeps changing, in ms. Then only its first change is logged. */
 const REPEAT_PERIOD = 10 * 60_000;
-
-/** Maximum number of names in a sentence. */
-const MAX_NAMES = 20;
 
 /** Compares what servers list with what was accepted, and accepts it. */
 export class Pins {
@@ -502,19 +499,6 @@ export class Pins {
 
 function emptyBaseline({ name }: RunnableServer): Baseline {
   return { server: name, accepted: [] };
-}
-
-/** A definition in words: `"read"`, `prompt "review"`, `its instructions`. */
-export function nameOf({
-  kind,
-  name,
-}: {
-  readonly kind: PinnedKind;
-  readonly name: string;
-}): string {
-  if (kind === "instructions") return "its instructions";
-  const quoted = `"${escapeInvisible(name)}"`;
-  return kind === "prompt" ? `prompt ${quoted}` : quoted;
 }
 
 /** The lines that show what has changed: `- ` the old value, `+ ` the new one, after the path of the value. */

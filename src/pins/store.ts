@@ -133,6 +133,11 @@ export class BaselineStore {
     return isFound;
   }
 
+  /** Whether nothing was ever accepted. Never rejects. */
+  async isEmpty(): Promise<boolean> {
+    return (await this.#storage.keys()).length === 0;
+  }
+
   /** Changes whenever a baseline has changed. Never rejects. */
   version(): Promise<string> {
     return this.#storage.version();

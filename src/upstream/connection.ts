@@ -343,6 +343,11 @@ export class Connection {
     return peer && `${peer.name} ${peer.version}`.trim();
   }
 
+  /** Settles when the listing is compared with what was accepted. Never rejects. */
+  get reviewed(): Promise<unknown> {
+    return this.#listingSync.reviewed;
+  }
+
   /** Compares the listing with what was accepted again, because that has changed. */
   reviewAgain(): Promise<void> {
     return this.#listingSync.reviewAgain();

@@ -399,6 +399,11 @@ export class ListingSync {
     });
   }
 
+  /** Settles when the reviews that have begun are made. Never rejects. */
+  get reviewed(): Promise<unknown> {
+    return this.#reviewed;
+  }
+
   /** Reviews the present listing again, because what is accepted, or what happens otherwise, has changed. */
   async reviewAgain(): Promise<void> {
     await this.#reviewPresent(true);

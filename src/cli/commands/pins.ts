@@ -9,7 +9,8 @@ import { openTrialHub } from "../../host/open-hub.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { exportPins } from "../../host/pin-export.ts";
 import { openStoredBaselines } from "../../operations/pins.ts";
-import { linesOf, nameOf } from "../../pins/pins.ts";
+import { nameOf, PENDING_REASONS } from "../../pins/level.ts";
+import { linesOf } from "../../pins/pins.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
@@ -176,13 +177,6 @@ function printServer(
   } else terminal.printWrapped("All is accepted. To write the pin file anew: toolmux pins export");
 }
 
-const REASONS: Readonly<Record<Pending["reason"], string>> = {
-  new: "new",
-  changed: "changed",
-  finding: "suspicious text",
-  pinFile: "not as in the pin file",
-};
-
 function printPending(pending: Pending, terminal: CommandContext["terminal"]): void {
   const { colors } = terminal.stdout;
   const { reason, digest, acceptedAt, peerThen, peerNow } = pending;
@@ -193,7 +187,7 @@ function printPending(pending: Pending, terminal: CommandContext["terminal"]): v
   const since = acceptedAt === undefined ? "" : `, accepted ${formatAge(Date.now() - acceptedAt)}`;
   const id = `@${digest.slice(0, SHOWN_DIGEST)}`;
   terminal.print(
-    `  ${sanitizeLine(nameOf(pending))} ${colors.dim(id)}: ${REASONS[reason]}${since}${versions}`,
+    `  ${sanitizeLine(nameOf(pending))} ${colors.dim(id)}: ${PENDING_REASONS[reason]}${since}${versions}`,
   );
   for (const line of linesOf({ ...pending, parts: pending.parts.map(withAllMembers) })) {
     const text = `      ${sanitizeLine(line)}`;
