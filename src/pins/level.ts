@@ -1,6 +1,6 @@
 import { count } from "../base/format.ts";
 import { HubError } from "../base/errors.ts";
-import { escapeInvisible } from "../base/quote.ts";
+import { escapeDeceptive, escapeInvisible } from "../base/escape.ts";
 import type { PinLevel, RunnableServer } from "../manifest/manifest.ts";
 import type { PinnedKind } from "../manifest/pin-file.ts";
 import type { PendingReason } from "./baseline.ts";
@@ -37,7 +37,7 @@ export function nameOf({
   name,
 }: Pick<UnacceptedDefinitions["pending"][number], "kind" | "name">): string {
   if (kind === "instructions") return "its instructions";
-  const quoted = `"${escapeInvisible(name)}"`;
+  const quoted = `"${escapeDeceptive(name)}"`;
   return kind === "prompt" ? `prompt ${quoted}` : quoted;
 }
 

@@ -7,7 +7,7 @@
 import type { Alerts } from "../base/alerts.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { EventBus } from "../base/hub-events.ts";
-import { escapeInvisible } from "../base/quote.ts";
+import { escapeDeceptive, escapeInvisible } from "../base/escape.ts";
 import { isTurnOver, nextTurn } from "../base/turns.ts";
 import { EMPTY_LISTING, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { changeLines } from "../catalog/tool-diff.ts";
@@ -447,6 +447,9 @@ export class Pins {
     if (before === state) return;
     this.#reported.set(key, state);
     const isClean = pending.size === 0 && fault === undefined;
+    // Before the alert, whose text takes time: who hears of it may look at once.
+    if (before !== undefined || !isClean)
+      bus.emit({ kind: "pins", server: spec.name, pending: pending.size });
     // The scan itself raises an alert about what it finds.
     const isChanged = [...pending.values()].some(({ reason }) => reason !== "finding");
     if (!isChanged && fault === undefined) alerts.clear(spec.name, ["toolsChanged"], connection);
@@ -457,8 +460,6 @@ export class Pins {
       const again = isRepeated ? ({ repeated: true } as const) : {};
       alerts.raise({ kind: "toolsChanged", server: spec.name, text, ...again }, connection);
     }
-    if (before !== undefined || !isClean)
-      bus.emit({ kind: "pins", server: spec.name, pending: pending.size });
   }
 
   /** Notes what has changed. @returns whether all of that has kept changing */
@@ -486,7 +487,7 @@ export class Pins {
     const effect = isBlocked ? " What is not accepted is neither shown nor called." : "";
     const how = `To see and accept it: toolmux pins ${spec.name}`;
     const diffs = described.map((each) =>
-      `${escapeInvisible(each.name) || "instructions"}:\n${linesOf(each).join("\n")}`.slice(
+      `${escapeDeceptive(each.name) || "instructions"}:\n${linesOf(each).join("\n")}`.slice(
         0,
         MAX_ALERT_ENTRY,
       ),

@@ -1,4 +1,5 @@
-import { escapeInvisible, headOf } from "../base/quote.ts";
+import { escapeInvisible } from "../base/escape.ts";
+import { headOf } from "../base/quote.ts";
 import type { Check, Finding } from "./checks.ts";
 import { decodeMarks, findEncoded, isCommand } from "./encoded-text.ts";
 import { findHidden } from "./hidden-characters.ts";

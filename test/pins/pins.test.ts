@@ -481,6 +481,30 @@ describe("a server whose pins block", () => {
     for (const text of alertsOf(hub)) assert.doesNotMatch(text, /\u200b|hunter2/);
   });
 
+  for (const [what, before, after, seen] of [
+    ["a space that is none", "It works.", "It\u00a0works.", /^\+ It\\u\{a0\}works\.$/m],
+    ["a letter of another script", "It works.", "It w\u043erks.", /^\+ It w\\u\{43e\}rks\.$/m],
+    ["a word of another script", "A cop.", "A \u0441\u043e\u0440.", /^\+ A \\u\{441\}\\u/m],
+    ["wide letters", "It works.", "It \uff57orks.", /^\+ It \\u\{ff57\}orks\.$/m],
+    [
+      "letters that are left as they are",
+      "A.",
+      "Работает по-русски.",
+      /^\+ Работает по-русски\.$/m,
+    ],
+  ] as const) {
+    it(`shows a change to ${what}`, async () => {
+      const { hub, s } = await open(
+        "block",
+        {},
+        Object.assign(makeServer(), { tools: [tool("read", before)] }),
+      );
+      await change(hub, s, after);
+      const [pending] = (await pinsOf(hub)).pending;
+      assert.match(linesOf(pending ?? assert.fail()).join("\n"), seen);
+    });
+  }
+
   it("says which version of the server has said what", async () => {
     const { hub, s } = await open();
     const version = s.onInitialize.bind(s);

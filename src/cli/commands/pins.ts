@@ -1,6 +1,6 @@
+import { escapeDeceptive } from "../../base/escape.ts";
 import { count, formatAge } from "../../base/format.ts";
 import { HubError, usageError } from "../../base/errors.ts";
-import { escapeInvisible } from "../../base/quote.ts";
 import { abortable } from "../../base/clock.ts";
 import { checkServerNames } from "../../manifest/problems.ts";
 import { pinsDocument } from "../../control/pins-api.ts";
@@ -252,7 +252,7 @@ async function accept(
       // Another hub may not have heard yet of what was accepted at the one before.
       const versions = new Map(shown.toReversed().map((each) => [versionOf(each), each]));
       for (const each of [...versions.values()].toReversed()) printPending(each, terminal);
-      const what = [...accepted.values()].map((each) => escapeInvisible(nameOf(each))).join(", ");
+      const what = [...accepted.values()].map((each) => nameOf(each)).join(", ");
       terminal.printWrapped(
         accepted.size === 0
           ? `nothing of ${sanitizeLine(server)} waits to be accepted`
@@ -273,8 +273,10 @@ const SHOWN_DIGEST = 8;
 function isNamed({ kind, name, digest }: Pending, word: string): boolean {
   const own = kind === "instructions" ? "instructions" : name;
   if (word === own) return true;
-  if (!word.startsWith(`${own}@`)) return false;
-  const start = word.slice(own.length + 1);
+  // With the digest, a name may also stand as `pins` shows it.
+  const named = [own, escapeDeceptive(own)].find((each) => word.startsWith(`${each}@`));
+  if (named === undefined) return false;
+  const start = word.slice(named.length + 1);
   return start.length >= SHOWN_DIGEST && digest.startsWith(start);
 }
 
