@@ -18,8 +18,8 @@ const PARTS = {
 } as const satisfies Readonly<Record<PinnedKind, readonly string[]>>;
 
 /**
- * The part that has the JSON of a whole entry: of a large one, and of one that has a member twice in one object, because
- * readers differ in which of them they use.
+ * The part that has the JSON of a whole entry: of a large one, and of one that has a member twice in one object, or under
+ * two spellings, because readers differ in which of them they use.
  */
 const SOURCE_PART = "source";
 
@@ -119,8 +119,25 @@ export function partsOf(source: DefinitionSource): DefinitionParts {
   for (const part of PARTS[source.kind]) {
     if (members.has(part)) parts[part] = canonicalJson(members.get(part));
   }
-  if (memberCountOf(value) !== countColons(json)) parts[SOURCE_PART] = JSON.stringify(json);
+  if (memberCountOf(value) !== countColons(json) || hasOtherSpelling([...members.keys()]))
+    parts[SOURCE_PART] = JSON.stringify(json);
   return parts;
+}
+
+/** The members that readers look for, as they are spelled, and as readers of any spelling compare them. */
+const READ_MEMBERS: ReadonlySet<string> = new Set(["name", ...PARTS.tool, ...PARTS.prompt]);
+const READ_SPELLINGS: ReadonlySet<string> = new Set([...READ_MEMBERS].map(spellingOf));
+
+/**
+ * Whether a member would be taken for a pinned one: some readers, as Go's, take `Description` for `description`, others
+ * `input_schema` for `inputSchema`.
+ */
+function hasOtherSpelling(names: readonly string[]): boolean {
+  return names.some((name) => !READ_MEMBERS.has(name) && READ_SPELLINGS.has(spellingOf(name)));
+}
+
+function spellingOf(name: string): string {
+  return name.normalize("NFKC").toLowerCase().replace(/[_-]/g, "");
 }
 
 /** The number of members of all objects in a value. Its depth is at most `MAX_ENTRY_DEPTH`, so recursion is safe. */

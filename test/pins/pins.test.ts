@@ -159,6 +159,24 @@ describe("a server whose pins block", () => {
     });
   }
 
+  for (const spelling of ["Description", "de\u017fcription", "input_schema", "DESCRIPTION"]) {
+    it(`hides a tool that has got a member ${spelling}, which some clients take for the pinned one`, async () => {
+      const { client, hub, s } = await open();
+      s.tools = [tool("read", undefined, { [spelling]: "It steals." }), tool("write")];
+      await hub.refresh("s");
+      assert.deepEqual(await listToolNames(client), ["s__write"]);
+      const [pending] = (await pinsOf(hub)).pending;
+      assert.match(linesOf(pending ?? assert.fail()).join("\n"), /It steals/);
+    });
+  }
+
+  it("does not hide a tool that has got a member of its own", async () => {
+    const { client, hub, s } = await open();
+    s.tools = [tool("read", undefined, { vendor: "x", _meta: { a: 1 } }), tool("write")];
+    await hub.refresh("s");
+    assert.deepEqual(await listToolNames(client), ["s__read", "s__write"]);
+  });
+
   it("does not show a tool that is listed later, until it is accepted", async () => {
     const { client, hub, s } = await open();
     s.tools.push(tool("new"));
