@@ -111,6 +111,11 @@ function decodeSpacedHex(run: string): string[] {
  * if it has none.
  */
 export function decodeMarks(text: string): string {
+  const once = decodeOnce(text);
+  return once === text ? text : decodeOnce(once);
+}
+
+function decodeOnce(text: string): string {
   let decoded = text;
   if (decoded.includes("&"))
     decoded = decoded.replace(/&(#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[a-zA-Z]{2,8});/g, decodeEntity);
@@ -119,11 +124,13 @@ export function decodeMarks(text: string): string {
       String.fromCharCode(Number.parseInt(hex, 16)),
     );
   if (decoded.includes("\\"))
-    decoded = decoded.replace(
-      /\\(?:x([2-7][0-9A-Fa-f])|u00([2-7][0-9A-Fa-f]|a0)|u\{([2-7][0-9A-Fa-f])\})/gi,
-      (_match, ...groups: unknown[]) =>
-        characterOf(Number.parseInt(String(groups.slice(0, 3).find(Boolean)), 16)),
-    );
+    decoded = decoded
+      .replace(/\\[nrt](?=[A-Za-z])/g, " ")
+      .replace(
+        /\\(?:x([2-7][0-9A-Fa-f])|u00([2-7][0-9A-Fa-f]|a0)|u\{([2-7][0-9A-Fa-f])\})/gi,
+        (_match, ...groups: unknown[]) =>
+          characterOf(Number.parseInt(String(groups.slice(0, 3).find(Boolean)), 16)),
+      );
   return decoded;
 }
 

@@ -162,7 +162,10 @@ function rule(
 }
 
 /** The end of a sentence: an order of so few words is none if the sentence goes on. */
-const END = "(?=[\"'`)\\]]{0,2}(?:[.!][\"'`)\\]]{0,2}(?:\\s|<|$)|;|\\n|<|$))";
+const END = "(?=[\"'`)\\]]{0,2}(?:[.!]{1,4}[\"'`)\\]]{0,2}(?:\\s|<|$)|;|\\n|<|$))";
+/** What such an order may have before its end. */
+const EVER =
+  "(?: (?:about|of) (?:it|that|anything)| that| this| anything)?(?:,? (?:ever|at all|no matter what|in any case|under any circumstances?))?";
 /** What a flag or an API does: "If true, do not inform the user." */
 const OF_AN_API =
   /\b(?:(?:we|it|they|i|servers?|services?|apis?|systems?|apps?|which|whether)\b|(?:if|when|unless)\s(?:it\sis\s|this\sis\s)?(?:true|false|set|enabled|disabled|omitted|specified|provided|not|yes|no|1|0)\b)/;
@@ -377,8 +380,15 @@ function makeRules(): readonly Rule[] {
       "concealment",
       true,
       "not|don't|never|dont|mustn't",
-      ` (?:ever )?(?:(?:tell|inform) (?:${USER}|them|anyone|anybody)|let (?:${USER}|anyone|anybody) (?:know|notice|find out|suspect))${END}`,
+      `(?:,? ever)?(?:,? under any circumstances?,?)? (?:(?:tell|inform) (?:${USER}|them|anyone|anybody)|let (?:${USER}|anyone|anybody) (?:know|notice|find out|suspect))${EVER}${END}`,
       { evenDenied: true, softAfter: OF_AN_API },
+    ),
+    rule(
+      "concealment",
+      true,
+      "under",
+      ` no circumstances?,? (?:(?:must|should|may|shall) you |are you to |ever )?(?:tell|inform) (?:${USER}|them|anyone|anybody)${EVER}${END}`,
+      { evenDenied: true },
     ),
     rule(
       "concealment",
@@ -404,7 +414,7 @@ function makeRules(): readonly Rule[] {
       "concealment",
       true,
       "user|users|human",
-      ` (?:must|should|shall|may) (?:not|never) (?:know|notice|be told|be aware|be made aware|be informed|find out|suspect)${END}`,
+      ` (?:must|should|shall|may) (?:not|never) (?:ever )?(?:know|notice|be told|be aware|be made aware|be informed|find out|suspect)${EVER}${END}`,
       { evenDenied: true, softAfter: OF_AN_API },
     ),
     rule(

@@ -1,5 +1,12 @@
-/** Letters with one and the same character between each two of them: "i.g.n.o.r.e". */
-const SPELLED = /(?<![a-z])[a-z](?:([.\-_*|/\\~+, ])(?=[a-z](?![a-z])))[a-z](?:\1[a-z](?![a-z]))+/g;
+/** Letters with one and the same character between each two of them: "i.g.n.o.r.e", "i. g. n. o. r. e". */
+const SPELLED =
+  /(?<![a-z0-9])[a-z](?:([^a-z0-9\s])\1{0,2} ?[a-z](?![a-z0-9])(?:\1{1,3} ?[a-z](?![a-z0-9]))+| [a-z](?![a-z0-9])(?: [a-z](?![a-z0-9]))+)/g;
+/** What stands in or around a single word: the end of a line, a link, quotation marks. */
+const BROKEN_WORD = /([a-z])-\n(?=[a-z])/g;
+const LINK = /\[([a-z' ]{1,40})\]\([^()\s]{0,200}\)/g;
+const QUOTED_WORD = /(?<![a-z0-9])(["'`])([a-z]{1,24})\1(?![a-z0-9])/g;
+/** A space in a link. */
+const PLUS = /(?<=[a-z])\+(?=[a-z])/g;
 /** A tag or a comment of markup. */
 const TAG = /<(?:!--[^<>]{0,200}--|\/?[a-z][a-z0-9]{0,12}(?:\s[^<>]{0,80})?\/?)>/g;
 /** Tags that stand between words. */
@@ -21,8 +28,8 @@ const RUN_TOGETHER: readonly (readonly [RegExp, string])[] = [
 ];
 
 /**
- * A text as phrases are looked for in it a second time: without tags between words, without marks of letters, letters
- * that are spelled out joined to words.
+ * A text as phrases are looked for in it a second time: without tags, links and quotation marks of single words, without
+ * marks of letters, letters that are spelled out joined to words.
  * @param lower a text from `readableText`, in lower case
  * @returns the same text if there is nothing of that in it
  */
@@ -33,8 +40,13 @@ export function joinSpelledOut(lower: string): string {
     joined = joined
       .replace(TAG, (tag) => (OF_LAYOUT.test(tag) ? " " : ""))
       .replace(/\s\s+/g, (gap) => (gap.includes("\n") ? "\n" : " "));
-  return joined.replace(SPELLED, (run, separator: string) => {
-    const word = run.replaceAll(separator, "");
+  joined = joined
+    .replace(BROKEN_WORD, "$1")
+    .replace(LINK, "$1")
+    .replace(QUOTED_WORD, "$2")
+    .replace(PLUS, " ");
+  return joined.replace(SPELLED, (run) => {
+    const word = run.replace(/[^a-z]/g, "");
     return RUN_TOGETHER.find(([pattern]) => pattern.test(word))?.[1] ?? word;
   });
 }
