@@ -252,24 +252,28 @@ export const modesSchema = v.object({
 /** The body of `PUT /mode` and `PUT /clients/ID/mode`; null: undoes the choice. */
 export const modeChoiceSchema = v.strictObject({ mode: v.nullable(v.string()) });
 
+/** The members that say which call is meant, in events and documents. */
+const callMembers = {
+  call: count,
+  parentCall: v.optional(count),
+  via: v.optional(v.string()),
+  client: v.optional(v.string()),
+  principal: v.optional(v.string()),
+  server: v.string(),
+  tool: v.string(),
+  name: v.string(),
+  startedAt: time,
+};
 /**
  * A call that has not ended. `name`: the exposed name; `tool`: the name at the server; `via`: the tool of the hub, such as
  * `call_tool`, through which the client called it; `parentCall`: the call for
  * which a plugin makes this one.
  */
 export const callSchema = v.object({
-  call: count,
-  parentCall: v.optional(count),
-  via: v.optional(v.string()),
-  client: v.optional(v.string()),
+  ...callMembers,
   clientName: v.string(),
-  principal: v.optional(v.string()),
   clientVersion: v.string(),
   kind: v.string(),
-  server: v.string(),
-  tool: v.string(),
-  name: v.string(),
-  startedAt: time,
   duration,
   waitingFor: v.picklist(["server", "client", "approval", "queue"]),
   progress: v.optional(
@@ -563,17 +567,6 @@ const eventFields = {
 /** An event of any kind. */
 export const eventSchema = v.looseObject({ ...eventFields, kind: v.string() });
 
-const callMembers = {
-  call: count,
-  parentCall: v.optional(count),
-  via: v.optional(v.string()),
-  client: v.optional(v.string()),
-  principal: v.optional(v.string()),
-  server: v.string(),
-  tool: v.string(),
-  name: v.string(),
-  startedAt: time,
-};
 const callFields = { ...eventFields, ...callMembers };
 
 const names = v.pipe(v.array(v.string()), v.readonly());
@@ -910,16 +903,8 @@ export const patchServerSchema = v.strictObject({
  * cancelled the call.
  */
 export const endedCallSchema = v.object({
-  call: count,
-  parentCall: v.optional(count),
-  via: v.optional(v.string()),
-  client: v.optional(v.string()),
+  ...callMembers,
   clientName: v.string(),
-  principal: v.optional(v.string()),
-  server: v.string(),
-  tool: v.string(),
-  name: v.string(),
-  startedAt: time,
   duration,
   personWait: duration,
   queueWait: duration,
