@@ -78,6 +78,7 @@ function timeLookUp(listing: ServerListing, review: Review): number {
       settled: () => {},
       pin: () => "block",
       review: () => Promise.resolve(review),
+      examine: () => undefined,
       reviewed: () => {},
       warn: () => {},
       timeout: () => 0,

@@ -3,7 +3,7 @@
  * with their licences in dist/corpora, and not part of this repository; see docs/decisions/scan.md.
  */
 import { existsSync } from "node:fs";
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import * as v from "valibot";
@@ -72,6 +72,15 @@ const securitySchema = v.looseObject({
 
 /** Checks all corpora that can be had. @param from a folder with OWNER/NAME/PATH @returns whether all gates are kept */
 export async function checkCorpora(from: string | undefined): Promise<boolean> {
+  try {
+    return await checkAll(from);
+  } catch (error) {
+    console.log(`  ✗  ${error instanceof Error ? error.message : String(error)}`);
+    return false;
+  }
+}
+
+async function checkAll(from: string | undefined): Promise<boolean> {
   const verdicts: (boolean | undefined)[] = [
     await checkAttacks(DETECT, from, (value) =>
       v.parse(detectSchema, value).entries.map(({ label, server, tool, peers = [] }) => {
@@ -165,12 +174,18 @@ async function readCorpus(
         signal: AbortSignal.timeout(TIMEOUT),
       });
       if (!response.ok) throw new Error(`HTTP status ${response.status}`);
+      const text = await response.text();
+      // Half a file is not kept.
+      if (part === path) JSON.parse(text);
       await mkdir(dirname(file), { recursive: true });
-      await writeFile(file, await response.text());
+      await writeFile(`${file}.draft`, text);
+      await rename(`${file}.draft`, file);
     }
     return JSON.parse(await readFile(join(folder, path), "utf8"));
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
+    // Who names a folder says that it is there.
+    if (from !== undefined) throw new Error(`${name} cannot be read: ${reason}`, { cause: error });
     console.log(`  NOT CHECKED  ${name} of ${repository} (${path}): ${reason}`);
     return undefined;
   }

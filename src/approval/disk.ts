@@ -50,7 +50,7 @@ class DiskStorage implements ApprovalStorage {
   }
 }
 
-/** A private text file that processes of this user share. Each change replaces it, while others are locked out. */
+/** A private file that processes of this user share. Each change replaces it, while others are locked out. */
 export class SharedFile {
   readonly path: string;
   readonly #max: number;
@@ -63,11 +63,17 @@ export class SharedFile {
 
   /** @returns undefined if there is no file; "" if it cannot be read */
   async read(): Promise<string | undefined> {
+    const bytes = await this.readBytes();
+    return bytes && textOf(bytes);
+  }
+
+  /** @returns undefined if there is no file; no bytes if it cannot be read */
+  async readBytes(): Promise<Uint8Array | undefined> {
     const bytes = await readPrivate(this.path, this.#max);
-    if (bytes !== undefined) return textOf(bytes);
+    if (bytes !== undefined) return bytes;
     // Something that is there and cannot be read counts as damaged, as an empty file does.
     return lstat(this.path).then(
-      () => "",
+      () => new Uint8Array(),
       () => undefined,
     );
   }
@@ -97,9 +103,14 @@ export class SharedFile {
 
   /** Replaces the text. @throws {HubError} storeBroken or storeBusy; what `change` throws */
   async update(change: (text: string | undefined) => string): Promise<void> {
+    await this.updateBytes((bytes) => Promise.resolve(utf8(change(bytes && textOf(bytes)))));
+  }
+
+  /** Replaces the bytes. @throws {HubError} storeBroken or storeBusy; what `change` rejects with */
+  async updateBytes(change: (bytes: Uint8Array | undefined) => Promise<Uint8Array>): Promise<void> {
     await withFileLock(`${this.path}.lock`, NEVER, async () => {
-      const text = change(await this.read());
-      await replacePrivate(this.path, utf8(text)).catch((error: unknown) => {
+      const bytes = await change(await this.readBytes());
+      await replacePrivate(this.path, bytes).catch((error: unknown) => {
         throw writeErrorOf(dirname(this.path), error);
       });
     });

@@ -1,4 +1,5 @@
-import { escapeInvisible, headOf, tailOf } from "../base/quote.ts";
+import { escapeInvisible } from "../base/escape.ts";
+import { headOf, tailOf } from "../base/quote.ts";
 import { formatSize } from "../base/format.ts";
 
 /** Maximum length of the shown text, in UTF-16 units. */

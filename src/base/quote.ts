@@ -1,4 +1,5 @@
 import { type ByteRange, textOf } from "./bytes.ts";
+import { escapeInvisible } from "./escape.ts";
 
 /** Maximum length of a quotation of a peer's text, in UTF-16 units, without its quotation marks. */
 export const MAX_QUOTE = 500;
@@ -150,11 +151,4 @@ export function tailOf(text: string, length: number): string {
 /** Whether `at` is between the two halves of a surrogate pair. */
 export function isInsidePair(text: string, at: number): boolean {
   return /^[\ud800-\udbff][\udc00-\udfff]/.test(text.slice(Math.max(0, at - 1), at + 1));
-}
-
-/** Escapes control characters, line breaks, and invisible or unassigned characters. */
-export function escapeInvisible(text: string): string {
-  return text.replace(/[\p{C}\p{DI}\p{Zl}\p{Zp}]/gu, (character) =>
-    character === "\n" ? "\\n" : `\\u{${character.codePointAt(0)?.toString(16)}}`,
-  );
 }

@@ -1,5 +1,7 @@
 import { textOf } from "../base/bytes.ts";
-import { escapeInvisible, headOf, isInsidePair, tailOf } from "../base/quote.ts";
+import { escapeDeceptive, escapeNonAscii } from "../base/escape.ts";
+import { headOf, isInsidePair, tailOf } from "../base/quote.ts";
+import { readableText } from "../scan/phrases.ts";
 import type { ListedItem } from "./listing.ts";
 
 /** The length of common text shown on either side of a difference, in UTF-16 units. */
@@ -12,14 +14,14 @@ const CONTEXT_LENGTH = 24;
 function excerpt(text: string, width: number): string {
   const compact = text.replace(/\s{4,}/g, (whitespace) => ` (${whitespace.length} blanks) `);
   if (compact.length <= width) {
-    const shown = escapeInvisible(compact);
+    const shown = escapeDeceptive(compact);
     if (shown.length <= width) return shown;
   }
   const omission = ` … (${text.length} characters) … `;
   const tail = Math.floor((width - omission.length) / 3);
   const head = width - omission.length - tail;
-  const left = headOf(escapeInvisible(headOf(compact, head)), head);
-  const right = tailOf(escapeInvisible(tailOf(compact, tail)), tail);
+  const left = headOf(escapeDeceptive(headOf(compact, head)), head);
+  const right = tailOf(escapeDeceptive(tailOf(compact, tail)), tail);
   return left + omission + right;
 }
 
@@ -114,9 +116,12 @@ export function valueChangesOf(
     add: (at, previous, current) => {
       if (++count > max) return;
       const shownPath = excerpt(at, MAX_PATH);
-      const [left, right] = [previous, current].map((value) =>
+      const texts = [previous, current].map((value) =>
         value === undefined ? undefined : valueText(value),
       );
+      const [left, right] = looksAlike(texts)
+        ? texts.map((text) => text && escapeNonAscii(text))
+        : texts;
       const [shownBefore, shownAfter] =
         left !== undefined && right !== undefined
           ? excerptPair(left, right, width)
@@ -125,6 +130,15 @@ export function valueChangesOf(
     },
   });
   return { changes, omitted: count - changes.length };
+}
+
+/** Whether two texts differ in nothing but characters that look alike, or that nobody sees. */
+function looksAlike([left, right]: readonly (string | undefined)[]): boolean {
+  if (left === undefined || right === undefined) return false;
+  const [one, other] = [left, right].map((text) => text.replace(/[ \t\r\n]+/g, ""));
+  // Usual white space is seen.
+  if (one === other || one === undefined || other === undefined) return false;
+  return readableText(one).readable === readableText(other).readable;
 }
 
 /**

@@ -5,6 +5,7 @@ import type {
   CatalogDocument,
   ExposureCostsDocument,
   FoundToolsDocument,
+  PinsDocument,
   ServerDocument,
   ServerFindingsDocument,
   ToolDefinitionDocument,
@@ -46,6 +47,11 @@ export interface HubReader {
    * @throws {HubError} notFound if there is no such server
    */
   findings(server?: string): Promise<readonly ServerFindingsDocument[]>;
+  /**
+   * What all servers, or one, list that is not accepted.
+   * @throws {HubError} notFound if there is no such server
+   */
+  pins(server?: string): Promise<readonly PinsDocument[]>;
   /** The reader's own MCP client, which is connected when it is first asked for. */
   client(): Promise<HubClient>;
   /** Disconnects the client. The hub goes on. */

@@ -16,6 +16,7 @@ import {
   type ServerTexts,
 } from "./documents.ts";
 import type { HubReader, HubReaderOptions } from "./hub-reader.ts";
+import { pinsDocument } from "./pins-api.ts";
 import type { ToolDefinitionDocument } from "./schemas.ts";
 
 export interface LocalHub {
@@ -47,6 +48,11 @@ export function localHubReader(
     if (mode === undefined || known.includes(mode)) return;
     throw new HubError("notFound", `There is no mode "${mode}".${suggestName(mode, known)}`);
   };
+  const checkServer = (server: string | undefined): void => {
+    const names = manifest.servers.map(({ name }) => name);
+    if (server === undefined || names.includes(server)) return;
+    throw new HubError("notFound", `There is no server "${server}".${suggestName(server, names)}`);
+  };
   const redacted = <T>(document: T): T => redactTexts(document, redact) as T;
   return {
     client,
@@ -68,11 +74,7 @@ export function localHubReader(
       checkMode();
       checkQuery(query);
       const { server } = request;
-      const names = manifest.servers.map(({ name }) => name);
-      if (server !== undefined && !names.includes(server)) {
-        const text = `There is no server "${server}".${suggestName(server, names)}`;
-        throw new HubError("notFound", text);
-      }
+      checkServer(server);
       return redacted(foundToolsDocument(await hub.findTools(query, { ...request, mode })));
     },
     async exposureCosts() {
@@ -87,13 +89,15 @@ export function localHubReader(
       return redacted({ name, server: route.server, tool: route.remoteName, definition });
     },
     async findings(server) {
-      const names = manifest.servers.map(({ name }) => name);
-      if (server !== undefined && !names.includes(server)) {
-        const text = `There is no server "${server}".${suggestName(server, names)}`;
-        throw new HubError("notFound", text);
-      }
+      checkServer(server);
       await hub.scanned.settled();
       return redacted(hub.scanned.list(server));
+    },
+    async pins(server) {
+      checkServer(server);
+      const all = await hub.pinned.list();
+      const own = all.filter((each) => server === undefined || each.server === server);
+      return redacted(own.map(pinsDocument));
     },
     async list(kind) {
       if (kind !== "skills") return (await client()).list(kind);

@@ -33,6 +33,7 @@ export function runningHubReader(
       (await ask("GET /find", { query: { query, mode, ...request } })).value,
     exposureCosts: async () => (await ask("GET /exposures", { query: { mode } })).value,
     findings: async (server) => (await ask("GET /scan", { query: { server } })).value.servers,
+    pins: async (server) => (await ask("GET /pins", { query: { server } })).value.servers,
     async list(kind) {
       if (kind !== "skills") return (await client()).list(kind);
       throw new HubError("notSupported", "A hub lists no skills for clients of its socket.");

@@ -247,6 +247,7 @@ export class Hub {
         },
         end: (...args) => pins.end(...args),
       },
+      examine: (...args) => this.scanned.examine(...args),
       random,
       isShared: () => this.#isShared,
       changed: () => this.#changed(),
@@ -261,6 +262,7 @@ export class Hub {
       sha256: digest,
       isAccepted: (...args) => pins.isAccepted(...args),
       redact: (text) => options.redact?.(text) ?? text,
+      changed: () => this.#changed(),
     });
     const { activePlugins } = this;
     const listingRewriter = () =>

@@ -65,6 +65,7 @@ export class PinnedServers {
     const { pool } = this.#options;
     const specs = pool.specs.filter(({ name }) => server === undefined || name === server);
     if (specs.length === 0 && server !== undefined) pool.connectionsOf(server);
+    await Promise.all(specs.map(({ name }) => this.#reviewed(name)));
     return Promise.all(specs.map(({ name }) => this.#pinsOf(name)));
   }
 
@@ -93,6 +94,11 @@ export class PinnedServers {
     };
   }
 
+  /** Waits until what a server lists is compared: where pins do not block, that is done beside its use. */
+  async #reviewed(name: string): Promise<void> {
+    await Promise.all(this.#options.pool.connectionsOf(name).map(({ reviewed }) => reviewed));
+  }
+
   #reviewsOf(name: string): readonly { readonly server: PinnedServer; readonly review: Review }[] {
     return this.#options.pool.connectionsOf(name).flatMap((connection) => {
       const review = connection.known?.review;
@@ -107,15 +113,19 @@ export class PinnedServers {
    * changed since the person has seen it; storeBroken or storeBusy
    */
   async accept(name: string, choice: PinChoice): Promise<readonly Definition[]> {
+    await this.#reviewed(name);
     const reviews = this.#reviewsOf(name);
     const pending = reviews.flatMap(({ review }) => [...review.pending.values()]);
     if (choice !== "all") checkChoice(name, choice, pending);
+    const byName = choice === "all" ? undefined : Map.groupBy(choice, (chosen) => chosen.name);
     const isChosen = (each: PendingDefinition): boolean =>
-      choice === "all" ||
-      choice.some(
-        (chosen) =>
-          isNamed(chosen, each) && (chosen.digest === undefined || chosen.digest === each.digest),
-      );
+      byName === undefined ||
+      byName
+        .get(each.name)
+        ?.some(
+          (chosen) =>
+            isNamed(chosen, each) && (chosen.digest === undefined || chosen.digest === each.digest),
+        ) === true;
     const accepted = await this.#options.pins.accept(reviews, isChosen);
     await this.reviewAgain(name);
     return accepted;
@@ -218,8 +228,9 @@ function checkChoice(
   choice: Exclude<PinChoice, "all">,
   pending: readonly PendingDefinition[],
 ): void {
+  const byName = Map.groupBy(pending, ({ name }) => name);
   for (const chosen of choice) {
-    const named = pending.filter((each) => isNamed(chosen, each));
+    const named = byName.get(chosen.name)?.filter((each) => isNamed(chosen, each)) ?? [];
     const what = chosen.name === "" ? "the instructions" : JSON.stringify(chosen.name);
     if (named.length > 0 && named.every(({ reason }) => reason === "pinFile")) {
       const text = `${what} of server "${server}" is accepted, but not as the pin file has it. To write that anew: toolmux pins export`;

@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
-import { setImmediate, setTimeout } from "node:timers";
+import { setTimeout } from "node:timers";
 import { utf8 } from "../base/bytes.ts";
+import { nextTurn } from "../base/turns.ts";
 import type { Alerts } from "../base/alerts.ts";
 import type { EventBus } from "../base/hub-events.ts";
 import type { Sha256 } from "../catalog/names.ts";
@@ -9,6 +10,7 @@ import type { RunnableServer, ScanLevel } from "../manifest/manifest.ts";
 import {
   describePlace,
   type EntryFinding,
+  findingsOf,
   type ScanContext,
   type ScannedKind,
 } from "../scan/scan.ts";
@@ -36,6 +38,8 @@ export interface ScannedServersOptions {
   isAccepted(listing: ServerListing, kind: ScannedKind, name: string): boolean | undefined;
   /** Removes secrets from a text. */
   redact(text: string): string;
+  /** Called when what is shown may have changed, because it is scanned now. */
+  changed(): void;
 }
 
 /** The level of servers that set none. */
@@ -76,6 +80,10 @@ export class ScannedServers {
   >();
   readonly #sources = new WeakMap<ListedItem, ScannedEntry>();
   readonly #instructions = new Map<string, ScannedEntry>();
+  /** The servers that show a tool of a name; undefined: to be looked up again. */
+  #servers: ReadonlyMap<string, ReadonlySet<string>> | undefined;
+  /** What is not shown because it is not scanned yet. */
+  #awaited: ScannedEntry[] = [];
 
   constructor(options: ScannedServersOptions) {
     this.#options = options;
@@ -86,6 +94,7 @@ export class ScannedServers {
   /** Called when what servers list may have changed. */
   changed(): void {
     this.#isStale = true;
+    this.#servers = undefined;
     if (this.#isScanning || this.#isClosed) return;
     this.#isScanning = true;
     void this.#scanAll();
@@ -110,13 +119,34 @@ export class ScannedServers {
     }));
   }
 
-  /** Whether an entry has a hard finding that the manifest does not ignore. Scans it, if that was not done before. */
-  hasHardFinding(source: ScannedSource, name: string, spec: RunnableServer): boolean {
-    if (scanLevelOf(spec) === "off") return false;
-    const context = this.#contextOf(spec.name);
-    return this.#scanner
-      .scan(source, context)
-      .some(({ check, hard }) => hard && !isIgnored(spec, name, check));
+  /** Whether an entry has a hard finding that the manifest does not ignore; undefined: it is not scanned. */
+  #isSuspicious(
+    source: ScannedEntry,
+    spec: RunnableServer,
+    context: ScanContext,
+  ): boolean | undefined {
+    const examined = this.#scanner.examined(source);
+    return (
+      examined &&
+      findingsOf(examined, context).some(
+        ({ check, hard }) => hard && !isIgnored(spec, source.name, check),
+      )
+    );
+  }
+
+  /**
+   * Scans what a server lists before clients see it. Never rejects.
+   * @param isOver whether nobody needs the result any more
+   * @returns undefined if clients may see it at once
+   */
+  examine(
+    spec: RunnableServer,
+    listing: Partial<ServerListing>,
+    isOver: () => boolean,
+  ): Promise<unknown> | undefined {
+    if (scanLevelOf(spec) !== "block") return undefined;
+    const isUnwanted = (): boolean => this.#isClosed || isOver();
+    return this.#scanner.examineAll(this.#entriesIn(listing), nextTurn, isUnwanted);
   }
 
   /**
@@ -137,22 +167,27 @@ export class ScannedServers {
     ]);
     await this.#scanner.examineAll(
       scanned.map(([, entry]) => entry),
-      turnOfLoop,
+      nextTurn,
       () => this.#isClosed || isOver(),
     );
-    const hard = scanned.filter(([, entry]) => this.hasHardFinding(entry, entry.name, spec));
+    const context = this.#contextOf(spec.name);
+    const hard = scanned.filter(([, entry]) => this.#isSuspicious(entry, spec, context) !== false);
     return new Set(hard.map(([source]) => source));
   }
 
   /**
    * The listing of a server as clients may see it: under `block` without tools, prompts and instructions that have hard
-   * findings. The same object for the same listing, unless what is hidden changes.
+   * findings, or are not scanned yet. The same object for the same listing, unless what is hidden changes.
    */
   shownListing(spec: RunnableServer, listing: ServerListing): ServerListing {
     if (scanLevelOf(spec) !== "block") return listing;
-    const isHidden = (source: ScannedEntry): boolean =>
-      this.hasHardFinding(source, source.name, spec) &&
-      this.#options.isAccepted(listing, source.kind, source.name) !== true;
+    const context = this.#contextOf(spec.name);
+    const isHidden = (source: ScannedEntry): boolean => {
+      if (this.#options.isAccepted(listing, source.kind, source.name) === true) return false;
+      const isSuspicious = this.#isSuspicious(source, spec, context);
+      if (isSuspicious === undefined) this.#awaited.push(source);
+      return isSuspicious !== false;
+    };
     const tools = listing.tools.filter((item) => !isHidden(this.#sourceOf("tool", item)));
     const prompts = listing.prompts.filter((item) => !isHidden(this.#sourceOf("prompt", item)));
     const { instructions } = listing;
@@ -170,6 +205,7 @@ export class ScannedServers {
       ? listing
       : { ...listing, tools, prompts, ...(hidesInstructions && { instructions: undefined }) };
     this.#shown.set(listing, { hidden, listing: result });
+    if (this.#awaited.length > 0) this.changed();
     return result;
   }
 
@@ -180,12 +216,12 @@ export class ScannedServers {
 
   async #scanAll(): Promise<void> {
     try {
-      await turnOfLoop();
+      await nextTurn();
       let passes = 0;
       while (this.#isStale && !this.#isClosed) {
         this.#isStale = false;
         // Half of the calls or more must meet no turn; who waits for the result wants it soon.
-        const pause = (): Promise<void> => (this.#waiters.length > 0 ? turnOfLoop() : rest());
+        const pause = (): Promise<void> => (this.#waiters.length > 0 ? nextTurn() : rest());
         const suspects = new Map<string, readonly ScannedEntry[]>();
         for (const spec of this.#options.pool.specs) {
           const entries = scanLevelOf(spec) === "off" ? undefined : this.#entriesOf(spec.name);
@@ -193,6 +229,10 @@ export class ScannedServers {
           const found = await this.#scanner.examineAll(entries, pause, () => this.#isClosed);
           suspects.set(spec.name, found);
         }
+        const awaited = this.#awaited;
+        this.#awaited = [];
+        await this.#scanner.examineAll(awaited, nextTurn, () => this.#isClosed);
+        if (awaited.length > 0 && !this.#isClosed) this.#options.changed();
         // What has changed meanwhile is scanned first, unless something changes all the time.
         if (this.#isStale && ++passes < MAX_PASSES) continue;
         passes = 0;
@@ -218,7 +258,11 @@ export class ScannedServers {
     return listings.flatMap((listing) => this.#entriesIn(listing));
   }
 
-  #entriesIn({ tools, prompts, instructions }: ServerListing): readonly ScannedEntry[] {
+  #entriesIn({
+    tools = [],
+    prompts = [],
+    instructions,
+  }: Partial<ServerListing>): readonly ScannedEntry[] {
     return [
       ...tools.map((item) => this.#sourceOf("tool", item)),
       ...prompts.map((item) => this.#sourceOf("prompt", item)),
@@ -226,19 +270,16 @@ export class ScannedServers {
     ];
   }
 
-  /** The kinds and names, as JSON, of the entries of a server that are not accepted; of all if it has no pins. */
-  #alertedOf(spec: RunnableServer): ReadonlySet<string> {
-    const names = new Set<string>();
-    for (const { known } of this.#options.pool.connectionsOf(spec.name)) {
-      if (known === undefined) continue;
-      const { listing } = known;
-      for (const { kind, name } of this.#entriesIn(listing)) {
-        const isAccepted = this.#options.isAccepted(listing, kind, name);
-        if (isAccepted === false || (pinLevelOf(spec) === "off" && isAccepted !== true))
-          names.add(JSON.stringify([kind, name]));
-      }
-    }
-    return names;
+  /**
+   * Whether a server has an alert about a finding: not if a person has accepted the entry, and none before it is
+   * compared with what was accepted.
+   */
+  #isAlerted(spec: RunnableServer, { kind, name }: EntryFinding): boolean {
+    return this.#options.pool.connectionsOf(spec.name).some(({ known }) => {
+      if (known === undefined) return false;
+      const isAccepted = this.#options.isAccepted(known.listing, kind, name);
+      return isAccepted === false || (pinLevelOf(spec) === "off" && isAccepted !== true);
+    });
   }
 
   #sourceOf(kind: "tool" | "prompt", item: ListedItem): ScannedEntry {
@@ -266,20 +307,27 @@ export class ScannedServers {
 
   /** Which names are those of tools of other servers. */
   #contextOf(server: string): ScanContext {
-    const { pool } = this.#options;
     return {
       isForeignTool: (name) => {
-        let isForeign = false;
-        for (const spec of pool.specs) {
-          const isListed = pool
-            .connectionsOf(spec.name)
-            .some(({ listing }) => listing !== undefined && namesOf(listing).has(name));
-          if (isListed && spec.name === server) return false;
-          isForeign ||= isListed;
-        }
-        return isForeign;
+        this.#servers ??= this.#serversByTool();
+        const servers = this.#servers.get(name);
+        return servers !== undefined && !servers.has(server);
       },
     };
+  }
+
+  #serversByTool(): ReadonlyMap<string, ReadonlySet<string>> {
+    const servers = new Map<string, Set<string>>();
+    for (const spec of this.#options.pool.specs) {
+      for (const { listing } of this.#options.pool.connectionsOf(spec.name)) {
+        for (const { key } of listing?.tools ?? []) {
+          const own = servers.get(key);
+          if (own === undefined) servers.set(key, new Set([spec.name]));
+          else own.add(spec.name);
+        }
+      }
+    }
+    return servers;
   }
 
   /**
@@ -301,6 +349,7 @@ export class ScannedServers {
       const context = this.#contextOf(server);
       const found = new Map<string, EntryFinding>();
       for (const source of suspects.get(server) ?? []) {
+        if (found.size >= 2 * MAX_FINDINGS) break;
         for (const finding of this.#scanner.scan(source, context)) {
           const { kind, name } = source;
           if (isIgnored(spec, name, finding.check)) continue;
@@ -311,22 +360,11 @@ export class ScannedServers {
       }
       const sorted = [...found.values()].sort((a, b) => Number(b.hard) - Number(a.hard));
       this.#found.set(server, sorted.slice(0, MAX_FINDINGS));
-      // What a person has accepted needs no alert; what is still to be compared gets none before that.
-      const wanted = sorted[0]?.hard === true ? this.#alertedOf(spec) : undefined;
-      const hard = sorted.filter(
-        ({ hard: isHard, kind, name }) => isHard && wanted?.has(JSON.stringify([kind, name])),
-      );
+      const hard = sorted.filter((finding) => finding.hard && this.#isAlerted(spec, finding));
       if (hard.length === 0) alerts.clear(server, ["suspiciousText"]);
       else alerts.raise({ kind: "suspiciousText", server, text: alertText(spec, hard) });
     }
   }
-}
-
-/** Lets other work go on. */
-function turnOfLoop(): Promise<void> {
-  return new Promise((resolve) => {
-    setImmediate(resolve);
-  });
 }
 
 /** Number of times that everything is scanned before what was found is told although it has changed again. */
@@ -342,17 +380,6 @@ function rest(): Promise<void> {
 
 /** What `shownListing` says of a listing of which nothing is hidden. */
 const WHOLE = JSON.stringify([false, []]);
-
-const toolNames = new WeakMap<ServerListing, ReadonlySet<string>>();
-
-function namesOf(listing: ServerListing): ReadonlySet<string> {
-  let names = toolNames.get(listing);
-  if (names === undefined) {
-    names = new Set(listing.tools.map(({ key }) => key));
-    toolNames.set(listing, names);
-  }
-  return names;
-}
 
 /** Whether the manifest leaves out a check for an entry of a server. @param name the name at the server */
 export function isIgnored(

@@ -5,6 +5,7 @@ import type { ServerListing } from "../catalog/listing.ts";
 import { nameRulesOf } from "../hub/options.ts";
 import { type ExternalServer, isExternal, type Manifest } from "../manifest/manifest.ts";
 import { readSnapshotIndex, type SnapshotIndex } from "../snapshot/disk.ts";
+import type { ServerIdentity } from "../snapshot/snapshots.ts";
 import { openTransportFactory } from "../hub/transport-factory.ts";
 
 /** The catalog made of what servers listed in earlier runs. No server is started for it. */
@@ -12,6 +13,8 @@ export interface SavedCatalog {
   readonly catalog: Catalog;
   /** What each server listed, by its name. */
   readonly listings: ReadonlyMap<string, ServerListing>;
+  /** By which each of them is recognized. */
+  readonly identities: ReadonlyMap<string, ServerIdentity>;
   /** Names of the enabled servers for which there is no saved listing. */
   readonly unknown: readonly string[];
 }
@@ -29,7 +32,7 @@ export async function readSavedCatalog(
 ): Promise<SavedCatalog> {
   const snapshots =
     index ?? (await readSnapshotIndex(stateFolder(context.env, context.platform), Date.now()));
-  const sources: CatalogSource[] = [];
+  const sources: SavedSource[] = [];
   const unknown: string[] = [];
   for (const spec of manifest.servers) {
     if (!spec.enabled || !isExternal(spec)) continue;
@@ -38,23 +41,30 @@ export async function readSavedCatalog(
     else unknown.push(spec.name);
   }
   const listings = new Map(sources.map(({ server, listing }) => [server, listing]));
-  return { catalog: buildCatalog(sources, nameRulesOf(manifest.hub), sha256), listings, unknown };
+  const identities = new Map(sources.map(({ server, identity }) => [server, identity]));
+  const catalog = buildCatalog(sources, nameRulesOf(manifest.hub), sha256);
+  return { catalog, listings, identities, unknown };
+}
+
+interface SavedSource extends CatalogSource {
+  readonly identity: ServerIdentity;
 }
 
 async function sourceOf(
   spec: ExternalServer,
   index: SnapshotIndex,
   context: SystemEnvironment,
-): Promise<CatalogSource | undefined> {
+): Promise<SavedSource | undefined> {
   const { resolveIdentity } = openTransportFactory(context, () =>
     Promise.reject(new Error("Nobody logs in here.")),
   );
   const identity = await resolveIdentity(spec, new Map());
   const snapshot = identity && (await index.find(identity));
-  if (snapshot === undefined) return undefined;
+  if (identity === undefined || snapshot === undefined) return undefined;
   const { name: server, prefix, tools, prompts, skills, callTimeout, maxCallTimeout } = spec;
   return {
     server,
+    identity,
     listing: snapshot.listing,
     rules: { tools: { prefix, ...tools }, prompts: { prefix, ...prompts } },
     skills,

@@ -5,6 +5,7 @@ import type { ServerListing } from "../catalog/listing.ts";
 import { isIgnored, scanLevelOf } from "../hub/scanned-servers.ts";
 import { type ExternalServer, isExternal, type Manifest } from "../manifest/manifest.ts";
 import type { OperationContext } from "./context.ts";
+import { reviewSavedListings } from "./pins.ts";
 import { readSavedCatalog } from "./saved-catalog.ts";
 import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import { templatePartsOf } from "../manifest/interpolate.ts";
@@ -155,8 +156,8 @@ export function scanListings(
 }
 
 /**
- * Scans what servers of a manifest listed in earlier runs, before a person allows them. Starts nothing and runs no
- * command: servers whose identity needs one are left out.
+ * Scans what servers of a manifest listed in earlier runs, before a person allows them. What a person has accepted is
+ * no reason to refuse. Starts nothing and runs no command: servers whose identity needs one are left out.
  * @throws {HubError} notTrusted if there is a hard finding
  */
 export async function refuseSuspiciousListings(
@@ -165,10 +166,13 @@ export async function refuseSuspiciousListings(
 ): Promise<void> {
   const runsNothing = (spec: ExternalServer): boolean =>
     templatePartsOf(spec).every((part) => part.kind !== "scheme" || part.scheme !== "cmd");
-  const { listings } = await readSavedCatalog(manifest, context, undefined, runsNothing);
-  const lines = scanListings(listings, manifest).flatMap(({ server, findings }) =>
-    describeHardFindings(server, findings),
-  );
+  const saved = await readSavedCatalog(manifest, context, undefined, runsNothing);
+  const reviews = await reviewSavedListings(saved, manifest, context);
+  const lines = scanListings(saved.listings, manifest).flatMap(({ server, findings }) => {
+    const review = reviews.find((each) => each.server === server);
+    const unaccepted = findings.filter(({ kind, name }) => review?.isAccepted(kind, name) !== true);
+    return describeHardFindings(server, unaccepted);
+  });
   if (lines.length === 0) return;
   const text = `Nothing was changed, because what these servers listed in earlier runs has suspicious text.\n${lines.join("\n")}\n--force goes on all the same.`;
   throw new HubError("notTrusted", text);

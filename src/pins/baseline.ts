@@ -1,4 +1,7 @@
+import { Buffer } from "node:buffer";
+import { textOf, utf8 } from "../base/bytes.ts";
 import { isJsonObject } from "../base/json.ts";
+import { isTurnOver, nextTurn } from "../base/turns.ts";
 import { PINNED_KINDS, type PinnedDigests } from "../manifest/pin-file.ts";
 import { type Definition, type DefinitionParts, keyOf } from "./definitions.ts";
 
@@ -20,7 +23,7 @@ export interface Baseline {
 }
 
 /**
- * Limits of what is kept of one server, in UTF-16 units of JSON: of names and digests, and of parts. A definition
+ * Limits of what is kept of one server, in UTF-16 units: of names and digests, and of parts. A definition
  * beyond the first limit cannot be accepted; beyond the second one, only its digest is kept.
  */
 const MAX_NAMES_SIZE = 6 * 1024 * 1024;
@@ -32,61 +35,108 @@ const ENTRY_SIZE = 250;
  * The baseline with more accepted definitions. They replace those of the same kind and name, except for those that the
  * server also lists now: it may say different things to different kinds of clients. What is not listed any more stays
  * accepted: a server may list it again.
+ * Lets calls go on meanwhile.
  * @param isListed whether some client gets this definition now
  */
-export function withAccepted(
+export async function withAccepted(
   baseline: Baseline,
   added: readonly AcceptedDefinition[],
   isListed: (definition: Definition) => boolean,
-): Baseline {
+): Promise<Baseline> {
   const digests = Map.groupBy(added, keyOf);
-  const kept = baseline.accepted.filter((each) => {
+  const all: AcceptedDefinition[] = [];
+  for (const each of baseline.accepted) {
+    if (isTurnOver()) await nextTurn();
     const own = digests.get(keyOf(each));
-    if (own === undefined) return true;
-    return own.every(({ digest }) => digest !== each.digest) && isListed(each);
-  });
+    if (own === undefined || (own.every(({ digest }) => digest !== each.digest) && isListed(each)))
+      all.push(each);
+  }
+  all.push(...added);
   const accepted: AcceptedDefinition[] = [];
   let [namesSize, partsSize] = [0, 0];
-  for (const { parts, ...rest } of [...kept, ...added]) {
-    namesSize += JSON.stringify(rest.name).length + ENTRY_SIZE;
+  for (const each of all) {
+    if (isTurnOver()) await nextTurn();
+    namesSize += JSON.stringify(each.name).length + ENTRY_SIZE;
     if (namesSize > MAX_NAMES_SIZE) break;
-    const size = parts === undefined ? 0 : JSON.stringify(parts).length;
+    const size = sizeOfParts(each.parts);
     const hasRoom = partsSize + size <= MAX_PARTS_SIZE;
     if (hasRoom) partsSize += size;
-    accepted.push({ ...rest, ...(hasRoom && parts !== undefined && { parts }) });
+    accepted.push(hasRoom ? each : withoutParts(each));
   }
   return { server: baseline.server, accepted };
 }
 
-/** The baseline as the text of a file. */
-export function formatBaseline({ server, accepted }: Baseline): string {
-  return `${JSON.stringify({ version: 1, server, accepted })}\n`;
+function sizeOfParts(parts: DefinitionParts = {}): number {
+  let size = 0;
+  for (const part of Object.keys(parts)) size += part.length + (parts[part]?.length ?? 0);
+  return size;
+}
+
+function withoutParts({ kind, name, digest, at, peer }: AcceptedDefinition): AcceptedDefinition {
+  return { kind, name, digest, at, ...(peer !== undefined && { peer }) };
+}
+
+/** What stands between the entries of a file, and after the last one; no entry has a line break. */
+const [BETWEEN, END] = [utf8(",\n"), utf8("\n]}\n")];
+
+/** The baseline as a file: JSON, with one entry a line. Lets calls go on between the entries. */
+export async function formatBaseline({ server, accepted }: Baseline): Promise<Uint8Array> {
+  const head = { version: 1, server, accepted: [] };
+  const chunks = [utf8(`${JSON.stringify(head).slice(0, -2)}\n`)];
+  for (const [at, each] of accepted.entries()) {
+    if (at > 0) chunks.push(BETWEEN);
+    chunks.push(utf8(JSON.stringify(each)));
+    if (isTurnOver()) await nextTurn();
+  }
+  return Buffer.concat([...chunks, END]);
 }
 
 /** The accepted digests by `keyOf`. A definition may have several, if clients get different ones. */
 export type AcceptedDigests = ReadonlyMap<string, ReadonlySet<string>>;
 
-export function digestsOf({ accepted }: Baseline): AcceptedDigests {
+export async function digestsOf({ accepted }: Baseline): Promise<AcceptedDigests> {
   const digests = new Map<string, Set<string>>();
   for (const each of accepted) {
-    const own = digests.get(keyOf(each)) ?? new Set();
-    digests.set(keyOf(each), own.add(each.digest));
+    if (isTurnOver()) await nextTurn();
+    const key = keyOf(each);
+    const own = digests.get(key) ?? new Set();
+    digests.set(key, own.add(each.digest));
   }
   return digests;
 }
 
-/** Reads the text of a file; undefined if it is damaged. A part of a baseline is never used. */
-export function parseBaseline(text: string): Baseline | undefined {
-  let value: unknown;
+/**
+ * Reads a file as `formatBaseline` makes it; undefined if it is damaged. A part of a baseline is never used. Lets calls
+ * go on between the entries.
+ */
+export async function parseBaseline(bytes: Uint8Array): Promise<Baseline | undefined> {
+  const file = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const end = file.length - END.length;
+  const first = file.indexOf("\n");
+  if (first === -1 || first > end || !file.subarray(end).equals(END)) return undefined;
+  const head = parseJson(`${textOf(file.subarray(0, first))}]}`);
+  if (!isJsonObject(head) || head["version"] !== 1) return undefined;
+  const { server } = head;
+  if (typeof server !== "string") return undefined;
+  const accepted: AcceptedDefinition[] = [];
+  for (let at = first + 1; at < end;) {
+    const next = file.indexOf(BETWEEN, at);
+    const stop = next === -1 ? end : next;
+    const entry = parseJson(textOf(file.subarray(at, stop)));
+    if (!isAccepted(entry)) return undefined;
+    accepted.push(entry);
+    at = stop + BETWEEN.length;
+    if (isTurnOver()) await nextTurn();
+  }
+  return { server, accepted };
+}
+
+function parseJson(text: string): unknown {
   try {
-    value = JSON.parse(text);
+    return JSON.parse(text);
   } catch {
     return undefined;
   }
-  if (!isJsonObject(value) || value["version"] !== 1) return undefined;
-  const { server, accepted } = value;
-  if (typeof server !== "string" || !Array.isArray(accepted)) return undefined;
-  return accepted.every(isAccepted) ? { server, accepted } : undefined;
 }
 
 /** The kinds that a file may have. */

@@ -17,7 +17,10 @@ const PARTS = {
   instructions: ["instructions"],
 } as const satisfies Readonly<Record<PinnedKind, readonly string[]>>;
 
-/** The part of an entry whose JSON has a member twice in one object: readers differ in which of them they use. */
+/**
+ * The part that has the JSON of a whole entry: of a large one, and of one that has a member twice in one object, or under
+ * two spellings, because readers differ in which of them they use.
+ */
 const SOURCE_PART = "source";
 
 /** What a server says of a tool or a prompt, or its instructions, as far as it is pinned. */
@@ -45,13 +48,18 @@ export type DefinitionSource =
   | { readonly kind: "tool" | "prompt"; readonly name: string; readonly item: ListedItem }
   | { readonly kind: "instructions"; readonly name: ""; readonly text: string };
 
+type PinnedListing = Pick<ServerListing, "tools" | "prompts" | "instructions">;
+
 /**
  * All that is pinned of a listing. Of several entries of one name, the first counts, as in the catalog. Entries that no
  * client can be shown are left out.
  */
-export function sourcesOf(
-  listing: Pick<ServerListing, "tools" | "prompts" | "instructions">,
-): readonly DefinitionSource[] {
+export function sourcesOf(listing: PinnedListing): readonly DefinitionSource[] {
+  return [...sourcesByKey(listing).values()];
+}
+
+/** The same by `keyOf`, in the order of the listing. */
+export function sourcesByKey(listing: PinnedListing): ReadonlyMap<string, DefinitionSource> {
   const sources = new Map<string, DefinitionSource>();
   for (const [kind, items] of [
     ["tool", listing.tools],
@@ -59,16 +67,21 @@ export function sourcesOf(
   ] as const) {
     for (const item of items) {
       const source = { kind, name: item.key, item };
-      if (isShowable(item) && !sources.has(keyOf(source))) sources.set(keyOf(source), source);
+      const key = keyOf(source);
+      if (isShowable(item) && !sources.has(key)) sources.set(key, source);
     }
   }
   const text = listing.instructions ?? "";
-  const instructions = text === "" ? [] : [{ kind: "instructions", name: "", text } as const];
-  return [...sources.values(), ...instructions];
+  const instructions = { kind: "instructions", name: "", text } as const;
+  if (text !== "") sources.set(keyOf(instructions), instructions);
+  return sources;
 }
 
-/** Size of a tool or prompt above which its parts are not told apart, in bytes: they would take many times as much. */
-const MAX_PARSED_SIZE = 1024 * 1024;
+/**
+ * Size of a tool or prompt above which its parts are not told apart, in bytes: they would take many times as much, and
+ * calls wait meanwhile.
+ */
+const MAX_PARSED_SIZE = 128 * 1024;
 
 /** The digests of items: the same object never means something else. */
 const digests = new WeakMap<ListedItem, string>();
@@ -99,14 +112,32 @@ export function partsOf(source: DefinitionSource): DefinitionParts {
   if (source.kind === "instructions") return { instructions: JSON.stringify(source.text) };
   // What a plugin or the hub has changed in an entry is no word of the server.
   const json = textOf(source.item.original ?? source.item.bytes);
+  if (sizeOf(source) > MAX_PARSED_SIZE) return { [SOURCE_PART]: JSON.stringify(json) };
   const value: unknown = JSON.parse(json);
   const members = new Map(Object.entries(value as object));
   const parts: Record<string, string> = {};
   for (const part of PARTS[source.kind]) {
     if (members.has(part)) parts[part] = canonicalJson(members.get(part));
   }
-  if (memberCountOf(value) !== countColons(json)) parts[SOURCE_PART] = JSON.stringify(json);
+  if (memberCountOf(value) !== countColons(json) || hasOtherSpelling([...members.keys()]))
+    parts[SOURCE_PART] = JSON.stringify(json);
   return parts;
+}
+
+/** The members that readers look for, as they are spelled, and as readers of any spelling compare them. */
+const READ_MEMBERS: ReadonlySet<string> = new Set(["name", ...PARTS.tool, ...PARTS.prompt]);
+const READ_SPELLINGS: ReadonlySet<string> = new Set([...READ_MEMBERS].map(spellingOf));
+
+/**
+ * Whether a member would be taken for a pinned one: some readers, as Go's, take `Description` for `description`, others
+ * `input_schema` for `inputSchema`.
+ */
+function hasOtherSpelling(names: readonly string[]): boolean {
+  return names.some((name) => !READ_MEMBERS.has(name) && READ_SPELLINGS.has(spellingOf(name)));
+}
+
+function spellingOf(name: string): string {
+  return name.normalize("NFKC").toLowerCase().replace(/[_-]/g, "");
 }
 
 /** The number of members of all objects in a value. Its depth is at most `MAX_ENTRY_DEPTH`, so recursion is safe. */

@@ -2,12 +2,22 @@ import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { SharedFile } from "../approval/disk.ts";
 import { type Hmac, obtainHmac } from "../snapshot/hmac.ts";
-import { BaselineStore, type BaselineStorage } from "./store.ts";
+import { type BaselineFile, BaselineStore, type BaselineStorage } from "./store.ts";
 
 /** Maximum size of a baseline that is read, in bytes: more than the limits of `withAccepted` let it become. */
 const MAX_BASELINE = 48 * 1024 * 1024;
 
 const FILE_NAME = /^([0-9a-f]{64})\.json$/;
+
+function baselineFile(path: string): BaselineFile {
+  const file = new SharedFile(path, MAX_BASELINE);
+  return {
+    read: () => file.readBytes(),
+    version: () => file.version(),
+    update: (change) => file.updateBytes(change),
+    remove: () => file.remove(),
+  };
+}
 
 /**
  * Baselines in the folder `pins` of the state folder, one file (mode 0600) for each server. All hubs of this user share
@@ -20,16 +30,15 @@ export function diskBaselines(stateFolder: string): BaselineStore {
 class BaselineFolder implements BaselineStorage {
   readonly #stateFolder: string;
   readonly #folder: string;
-  readonly #files = new Map<string, SharedFile>();
+  readonly #files = new Map<string, BaselineFile>();
 
   constructor(stateFolder: string) {
     this.#stateFolder = stateFolder;
     this.#folder = join(stateFolder, "pins");
   }
 
-  file(key: string): SharedFile {
-    const file =
-      this.#files.get(key) ?? new SharedFile(join(this.#folder, `${key}.json`), MAX_BASELINE);
+  file(key: string): BaselineFile {
+    const file = this.#files.get(key) ?? baselineFile(join(this.#folder, `${key}.json`));
     this.#files.set(key, file);
     return file;
   }

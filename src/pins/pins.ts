@@ -5,10 +5,10 @@
  * it returns.
  */
 import type { Alerts } from "../base/alerts.ts";
-import { sleep } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import type { EventBus } from "../base/hub-events.ts";
-import { escapeInvisible } from "../base/quote.ts";
+import { escapeDeceptive, escapeInvisible } from "../base/escape.ts";
+import { isTurnOver, nextTurn } from "../base/turns.ts";
 import { EMPTY_LISTING, type ListedItem, type ServerListing } from "../catalog/listing.ts";
 import { changeLines } from "../catalog/tool-diff.ts";
 import type { Sha256 } from "../catalog/names.ts";
@@ -34,9 +34,10 @@ import {
   partChangesOf,
   partsOf,
   sizeOf,
+  sourcesByKey,
   sourcesOf,
 } from "./definitions.ts";
-import { pinLevelOf } from "./level.ts";
+import { MAX_NAMES, nameOf, pinLevelOf } from "./level.ts";
 import { type BaselineStore, damagedBaseline, memoryBaselines } from "./store.ts";
 
 /** A server, as it was filled in for the clients of one connection. */
@@ -111,18 +112,12 @@ export interface DescribedDefinition extends PendingDefinition {
   readonly parts: readonly PartChange[];
 }
 
-/** The time for which definitions are compared without a pause, in ms. */
-const TURN = 5;
-
 /** Maximum length of an alert's text, and of the part about one definition, in UTF-16 units. */
 const MAX_ALERT = 4000;
 const MAX_ALERT_ENTRY = 600;
 
 /** What changes again within this time keeps changing, in ms. Then only its first change is logged. */
 const REPEAT_PERIOD = 10 * 60_000;
-
-/** Maximum number of names in a sentence. */
-const MAX_NAMES = 20;
 
 /** Compares what servers list with what was accepted, and accepts it. */
 export class Pins {
@@ -158,7 +153,8 @@ export class Pins {
     listing: ServerListing,
     isOver: () => boolean,
   ): Promise<Review> {
-    const sources = new Map(sourcesOf(listing).map((source) => [keyOf(source), source]));
+    if (isTurnOver()) await nextTurn();
+    const sources = sourcesByKey(listing);
     const nothing = (fault: string): Review => ({
       listing,
       ...split(listing, () => true),
@@ -175,6 +171,7 @@ export class Pins {
       const result = await this.#compare(server, file, sources, definitions, isOver);
       if ("fault" in result) return nothing(result.fault);
       const { pending } = result;
+      if (isTurnOver()) await nextTurn();
       const byKey = new Map(pending.map((each) => [keyOf(each), each]));
       const parts = byKey.size === 0 ? all : split(listing, (key) => byKey.has(key));
       // The file is written only when all is accepted, so what is pending must be known without it, too.
@@ -201,13 +198,12 @@ export class Pins {
     isOver: () => boolean,
   ): Promise<readonly Definition[]> {
     const definitions: Definition[] = [];
-    let start = performance.now();
     for (const source of sources) {
+      if (isTurnOver()) {
+        await nextTurn();
+        if (isOver()) break;
+      }
       definitions.push(this.definitionOf(source));
-      if (performance.now() - start < TURN) continue;
-      await sleep(0);
-      if (isOver()) break;
-      start = performance.now();
     }
     return definitions;
   }
@@ -224,8 +220,9 @@ export class Pins {
     const read = await store.digests(key);
     if (read === "damaged") return { fault: damagedBaseline(spec.name).message };
     let suspicious: ReadonlySet<DefinitionSource> = new Set();
-    const compare = (accepted: AcceptedDigests | undefined): ReviewResult =>
-      reviewDefinitions(definitions, {
+    const compare = async (accepted: AcceptedDigests | undefined): Promise<ReviewResult> => {
+      if (isTurnOver()) await nextTurn();
+      return reviewDefinitions(definitions, {
         accepted,
         pinned: file?.servers.get(spec.name),
         acceptsNew: pinLevelOf(spec) !== "block",
@@ -234,29 +231,32 @@ export class Pins {
           return source !== undefined && suspicious.has(source);
         },
       });
-    let result = compare(read === "none" ? undefined : read);
+    };
+    let result = await compare(read === "none" ? undefined : read);
     const { findSuspicious } = this.#options;
     const unknown = [...result.added, ...result.pending.filter(({ reason }) => reason === "new")];
     if (findSuspicious !== undefined && unknown.length > 0) {
       const scanned = unknown.flatMap((definition) => sources.get(keyOf(definition)) ?? []);
       suspicious = await findSuspicious(spec, scanned, isOver);
-      result = compare(read === "none" ? undefined : read);
+      result = await compare(read === "none" ? undefined : read);
     }
     // A baseline is also made of a server that lists nothing: what it lists later is new.
     if (result.added.length === 0 && read !== "none") return result;
     const at = Date.now();
     let room = MAX_PARTS_SIZE;
-    const added = result.added.map((definition): AcceptedDefinition => {
+    const added: AcceptedDefinition[] = [];
+    for (const definition of result.added) {
+      if (isTurnOver()) await nextTurn();
       const source = sources.get(keyOf(definition));
       // Parts that are too large to be kept are not made.
       room -= source === undefined ? 0 : sizeOf(source);
-      return {
+      added.push({
         ...definition,
         at,
         ...(peer !== undefined && { peer }),
         ...(source && room >= 0 && { parts: partsOf(source) }),
-      };
-    });
+      });
+    }
     await store.update(key, (before) => {
       if (before === "damaged") throw damagedBaseline(spec.name);
       // Another hub may have seen the server first: only what it has not seen is added, and for `block` nothing.
@@ -296,14 +296,26 @@ export class Pins {
     return !review.pending.has(keyOf({ kind, name: kind === "instructions" ? "" : name }));
   }
 
-  /** The pending definitions of a connection, for people, in the order of the listing. */
-  async describe(server: PinnedServer, review: Review): Promise<readonly DescribedDefinition[]> {
-    if (review.pending.size === 0) return [];
+  /**
+   * The pending definitions of a connection, for people, in the order of the listing.
+   * @param pending those to describe
+   */
+  async describe(
+    server: PinnedServer,
+    { listing, ...review }: Review,
+    pending = review.pending,
+  ): Promise<readonly DescribedDefinition[]> {
+    if (pending.size === 0) return [];
     const baseline = await this.#baselineOf(server);
-    return sourcesOf(review.listing).flatMap((source) => {
-      const pending = review.pending.get(keyOf(source));
-      return pending === undefined ? [] : [this.#describe(server, source, pending, baseline)];
-    });
+    const accepted = Map.groupBy(baseline?.accepted ?? [], keyOf);
+    const described: DescribedDefinition[] = [];
+    for (const source of sourcesOf(listing)) {
+      const own = pending.get(keyOf(source));
+      if (own === undefined) continue;
+      if (isTurnOver()) await nextTurn();
+      described.push(this.#describe(server, source, own, accepted.get(keyOf(own)) ?? []));
+    }
+    return described;
   }
 
   async #baselineOf(server: PinnedServer): Promise<Baseline | undefined> {
@@ -319,10 +331,9 @@ export class Pins {
     { peer }: PinnedServer,
     source: DefinitionSource,
     pending: PendingDefinition,
-    baseline: Baseline | undefined,
+    accepted: readonly AcceptedDefinition[],
   ): DescribedDefinition {
-    const own = baseline?.accepted.filter((each) => keyOf(each) === keyOf(pending)) ?? [];
-    const before = own.find(({ digest }) => digest === pending.digest) ?? own.at(-1);
+    const before = accepted.find(({ digest }) => digest === pending.digest) ?? accepted.at(-1);
     const redact = (text: string): string => this.#options.redact(text);
     const shown = (text: string | undefined): string | undefined =>
       text === undefined ? undefined : escapeInvisible(redact(text));
@@ -349,32 +360,37 @@ export class Pins {
   ): Promise<readonly Definition[]> {
     const at = Date.now();
     const listed = new Map<string, Set<string>>();
-    const chosen = new Map<string, { spec: RunnableServer; added: AcceptedDefinition[] }>();
+    const chosen = new Map<
+      string,
+      { readonly spec: RunnableServer; readonly added: Map<string, AcceptedDefinition> }
+    >();
     for (const { server, review } of reviews) {
       const { spec, peer } = server;
       const key = await this.#keyOf(server);
       const isDamaged = (await (await this.store).digests(key)) === "damaged";
-      const own = chosen.get(key) ?? { spec, added: [] };
+      const own = chosen.get(key) ?? { spec, added: new Map<string, AcceptedDefinition>() };
       chosen.set(key, own);
       const digests = listed.get(key) ?? new Set();
       listed.set(key, digests);
       for (const source of sourcesOf(review.listing)) {
+        if (isTurnOver()) await nextTurn();
         const definition = this.definitionOf(source);
         digests.add(definition.digest);
         // Nothing is known of a damaged baseline, so all that is listed is pending.
         const pending =
           review.pending.get(keyOf(definition)) ??
           (isDamaged ? ({ ...definition, reason: "new" } as const) : undefined);
-        const isNew = own.added.every(({ digest }) => digest !== definition.digest);
         // What only the pin file refuses is accepted already.
         if (pending === undefined || pending.reason === "pinFile") continue;
-        if (!isNew || !isChosen(pending)) continue;
+        if (own.added.has(definition.digest) || !isChosen(pending)) continue;
         const parts = partsOf(source);
-        own.added.push({ ...definition, at, ...(peer !== undefined && { peer }), parts });
+        const accepted = { ...definition, at, ...(peer !== undefined && { peer }), parts };
+        own.added.set(definition.digest, accepted);
       }
     }
     const accepted: Definition[] = [];
-    for (const [key, { spec, added }] of chosen) {
+    for (const [key, { spec, added: byDigest }] of chosen) {
+      const added = [...byDigest.values()];
       if (added.length === 0) continue;
       const isListed = ({ digest }: Definition): boolean => listed.get(key)?.has(digest) === true;
       await (
@@ -431,6 +447,9 @@ export class Pins {
     if (before === state) return;
     this.#reported.set(key, state);
     const isClean = pending.size === 0 && fault === undefined;
+    // Before the alert, whose text takes time: who hears of it may look at once.
+    if (before !== undefined || !isClean)
+      bus.emit({ kind: "pins", server: spec.name, pending: pending.size });
     // The scan itself raises an alert about what it finds.
     const isChanged = [...pending.values()].some(({ reason }) => reason !== "finding");
     if (!isChanged && fault === undefined) alerts.clear(spec.name, ["toolsChanged"], connection);
@@ -441,8 +460,6 @@ export class Pins {
       const again = isRepeated ? ({ repeated: true } as const) : {};
       alerts.raise({ kind: "toolsChanged", server: spec.name, text, ...again }, connection);
     }
-    if (before !== undefined || !isClean)
-      bus.emit({ kind: "pins", server: spec.name, pending: pending.size });
   }
 
   /** Notes what has changed. @returns whether all of that has kept changing */
@@ -460,17 +477,17 @@ export class Pins {
     const isBlocked = pinLevelOf(spec) === "block";
     if (review.fault !== undefined)
       return `${review.fault}${isBlocked ? ` So nothing of server "${spec.name}" is shown or called.` : ""}`;
-    const all = await this.describe(server, review);
-    const described = all.filter(({ reason }) => reason !== "finding");
-    const names = described.map(nameOf);
-    const shown = names.slice(0, MAX_NAMES).join(", ");
-    const more = names.length > MAX_NAMES ? ` and ${names.length - MAX_NAMES} more` : "";
-    const isChange = described.some(({ reason }) => reason !== "new");
+    const pending = [...review.pending].filter(([, { reason }]) => reason !== "finding");
+    const shownOnes = pending.slice(0, MAX_NAMES);
+    const described = await this.describe(server, review, new Map(shownOnes));
+    const shown = described.map(nameOf).join(", ");
+    const more = pending.length > MAX_NAMES ? ` and ${pending.length - MAX_NAMES} more` : "";
+    const isChange = pending.some(([, { reason }]) => reason !== "new");
     const what = `Server "${spec.name}" ${isChange ? "changed what it says of" : "has added"} ${shown}${more}.`;
     const effect = isBlocked ? " What is not accepted is neither shown nor called." : "";
     const how = `To see and accept it: toolmux pins ${spec.name}`;
     const diffs = described.map((each) =>
-      `${escapeInvisible(each.name) || "instructions"}:\n${linesOf(each).join("\n")}`.slice(
+      `${escapeDeceptive(each.name) || "instructions"}:\n${linesOf(each).join("\n")}`.slice(
         0,
         MAX_ALERT_ENTRY,
       ),
@@ -483,19 +500,6 @@ export class Pins {
 
 function emptyBaseline({ name }: RunnableServer): Baseline {
   return { server: name, accepted: [] };
-}
-
-/** A definition in words: `"read"`, `prompt "review"`, `its instructions`. */
-export function nameOf({
-  kind,
-  name,
-}: {
-  readonly kind: PinnedKind;
-  readonly name: string;
-}): string {
-  if (kind === "instructions") return "its instructions";
-  const quoted = `"${escapeInvisible(name)}"`;
-  return kind === "prompt" ? `prompt ${quoted}` : quoted;
 }
 
 /** The lines that show what has changed: `- ` the old value, `+ ` the new one, after the path of the value. */

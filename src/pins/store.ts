@@ -10,14 +10,14 @@ import {
   parseBaseline,
 } from "./baseline.ts";
 
-/** A text that several processes share, with the version of its content. */
+/** A file that several processes share, with the version of its content. */
 export interface BaselineFile {
-  /** @returns undefined if there is none; "" if it cannot be read. Never rejects. */
-  read(): Promise<string | undefined>;
+  /** @returns undefined if there is none; no bytes if it cannot be read. Never rejects. */
+  read(): Promise<Uint8Array | undefined>;
   /** Changes with each change of the content. Never rejects. */
   version(): Promise<string>;
-  /** Replaces the text while other processes are locked out. @throws {HubError} storeBroken or storeBusy */
-  update(change: (text: string | undefined) => string): Promise<void>;
+  /** Replaces the content while other processes are locked out. @throws {HubError} storeBroken or storeBusy */
+  update(change: (bytes: Uint8Array | undefined) => Promise<Uint8Array>): Promise<void>;
   /** @returns whether there was one. @throws {HubError} storeBroken or storeBusy */
   remove(): Promise<boolean>;
 }
@@ -37,9 +37,14 @@ export interface BaselineStorage {
 /** The accepted digests of a server; `damaged`: there is a baseline, but it cannot be read. */
 export type ReadDigests = AcceptedDigests | "none" | "damaged";
 
+/** Number of files that are read or written at once: all servers of a hub may be listed in the same moment. */
+const MAX_AT_ONCE = 8;
+
 /** The baselines of servers. All hubs and commands of a user share them. */
 export class BaselineStore {
   readonly #storage: BaselineStorage;
+  #atOnce = 0;
+  readonly #waiting: (() => void)[] = [];
   #hmac: Promise<Hmac> | undefined;
   readonly #digests = new Map<
     string,
@@ -71,15 +76,14 @@ export class BaselineStore {
     const known = this.#digests.get(key);
     if (known?.version === version) return known.digests;
     const baseline = await this.read(key);
-    const digests = typeof baseline === "string" ? baseline : digestsOf(baseline);
+    const digests = typeof baseline === "string" ? baseline : await digestsOf(baseline);
     this.#digests.set(key, { version, digests });
     return digests;
   }
 
   /** The whole baseline. Never rejects. */
   async read(key: string): Promise<Baseline | "none" | "damaged"> {
-    const text = await this.#storage.file(key).read();
-    return text === undefined ? "none" : (parseBaseline(text) ?? "damaged");
+    return this.#inTurn(async () => parsed(await this.#storage.file(key).read()));
   }
 
   /**
@@ -89,13 +93,27 @@ export class BaselineStore {
    */
   async update(
     key: string,
-    change: (baseline: Baseline | "none" | "damaged") => Baseline,
+    change: (baseline: Baseline | "none" | "damaged") => Baseline | Promise<Baseline>,
   ): Promise<void> {
-    await this.#storage.file(key).update((text) => {
-      const read = text === undefined ? "none" : (parseBaseline(text) ?? "damaged");
-      return formatBaseline(change(read));
-    });
+    const file = this.#storage.file(key);
+    await this.#inTurn(() =>
+      file.update(async (bytes) => formatBaseline(await change(await parsed(bytes)))),
+    );
     this.#digests.delete(key);
+  }
+
+  /** Uses a file when fewer than `MAX_AT_ONCE` are in use, in the order of the calls. */
+  async #inTurn<Result>(use: () => Promise<Result>): Promise<Result> {
+    if (this.#atOnce === MAX_AT_ONCE)
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    else this.#atOnce++;
+    try {
+      return await use();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#atOnce--;
+      else next();
+    }
   }
 
   /**
@@ -115,10 +133,19 @@ export class BaselineStore {
     return isFound;
   }
 
+  /** Whether nothing was ever accepted. Never rejects. */
+  async isEmpty(): Promise<boolean> {
+    return (await this.#storage.keys()).length === 0;
+  }
+
   /** Changes whenever a baseline has changed. Never rejects. */
   version(): Promise<string> {
     return this.#storage.version();
   }
+}
+
+async function parsed(bytes: Uint8Array | undefined): Promise<Baseline | "none" | "damaged"> {
+  return bytes === undefined ? "none" : ((await parseBaseline(bytes)) ?? "damaged");
 }
 
 /** The error for a baseline that cannot be read. */
@@ -129,22 +156,28 @@ export function damagedBaseline(server: string): HubError {
 
 /** A store that keeps baselines in memory only. */
 export function memoryBaselines(): BaselineStore {
-  const texts = new Map<string, string>();
+  const files = new Map<string, Uint8Array>();
   let changes = 0;
+  let last: Promise<void> = Promise.resolve();
   return new BaselineStore({
     file: (key) => ({
-      read: () => Promise.resolve(texts.get(key)),
-      version: () => Promise.resolve(`${texts.has(key)} ${changes}`),
-      update: async (change) => {
-        texts.set(key, change(texts.get(key)));
-        changes++;
+      read: () => Promise.resolve(files.get(key)),
+      version: () => Promise.resolve(`${files.has(key)} ${changes}`),
+      update: (change) => {
+        // One after another, as with a lock.
+        const update = last.then(async () => {
+          files.set(key, await change(files.get(key)));
+          changes++;
+        });
+        last = update.catch(() => {});
+        return update;
       },
       remove: () => {
         changes++;
-        return Promise.resolve(texts.delete(key));
+        return Promise.resolve(files.delete(key));
       },
     }),
-    keys: () => Promise.resolve([...texts.keys()]),
+    keys: () => Promise.resolve([...files.keys()]),
     version: () => Promise.resolve(String(changes)),
     hmac: () => Promise.resolve(sha256Hex),
   });

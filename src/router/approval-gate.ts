@@ -9,7 +9,8 @@ import type {
 import { formatDuration } from "../base/format.ts";
 import type { ServerListing } from "../catalog/listing.ts";
 import type { ListedRoute } from "../catalog/section.ts";
-import { escapeInvisible, headOf } from "../base/quote.ts";
+import { escapeInvisible } from "../base/escape.ts";
+import { headOf } from "../base/quote.ts";
 import { paramsOf } from "../jsonrpc/message.ts";
 import { DEFAULT_APPROVAL_WAIT, displayNameOf, type RunnableServer } from "../manifest/manifest.ts";
 import { Method } from "../protocol/legacy.ts";

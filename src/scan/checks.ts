@@ -1,3 +1,5 @@
+import { escapeDeceptive } from "../base/escape.ts";
+
 /**
  * The checks of the scan. Those of `HARD_CHECKS` find what has no place in the definition of a tool; a finding of them
  * is hard, unless the text is quoted, or speaks of attacks that a tool detects. Those of `SOFT_CHECKS` find what
@@ -69,5 +71,5 @@ export interface EntryFinding extends Finding {
 
 /** The place of a finding for people, such as `tool "x", description`. */
 export function describePlace({ kind, name, where }: EntryFinding): string {
-  return kind === "instructions" ? "instructions" : `${kind} ${JSON.stringify(name)}, ${where}`;
+  return kind === "instructions" ? "instructions" : `${kind} "${escapeDeceptive(name)}", ${where}`;
 }

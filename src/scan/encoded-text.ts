@@ -106,6 +106,64 @@ function decodeSpacedHex(run: string): string[] {
   return [textOf(Buffer.from(run.replace(/0x|[ ,:]/g, ""), "hex"))];
 }
 
+/**
+ * A text with its entities, percent encoding and escapes decoded: as a page, a link or a program shows it. The same text
+ * if it has none.
+ */
+export function decodeMarks(text: string): string {
+  const once = decodeOnce(text);
+  return once === text ? text : decodeOnce(once);
+}
+
+function decodeOnce(text: string): string {
+  let decoded = text;
+  if (decoded.includes("&"))
+    decoded = decoded.replace(/&(#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[a-zA-Z]{2,8});/g, decodeEntity);
+  if (decoded.includes("%"))
+    decoded = decoded.replace(/%([2-7][0-9A-Fa-f])/g, (_match, hex: string) =>
+      String.fromCharCode(Number.parseInt(hex, 16)),
+    );
+  if (decoded.includes("\\"))
+    decoded = decoded
+      .replace(/\\[nrt](?=[A-Za-z])/g, " ")
+      .replace(
+        /\\(?:x([2-7][0-9A-Fa-f])|u00([2-7][0-9A-Fa-f]|a0)|u\{([2-7][0-9A-Fa-f])\})/gi,
+        (_match, ...groups: unknown[]) =>
+          characterOf(Number.parseInt(String(groups.slice(0, 3).find(Boolean)), 16)),
+      );
+  return decoded;
+}
+
+function decodeEntity(match: string, name: string): string {
+  if (name.startsWith("#")) return decodeEntities(match)[0] ?? match;
+  const known = SPACES.test(name) ? " " : (ENTITIES[name.toLowerCase()] ?? NAMED[name]);
+  return known ?? match;
+}
+/** Names of entities of white space, and of characters that take no place. */
+const SPACES = /^(?:nbsp|ensp|emsp|thinsp|hairsp|numsp|puncsp|Tab|NewLine|NonBreakingSpace)$/;
+const NAMED: Readonly<Record<string, string>> = {
+  zwj: "",
+  zwnj: "",
+  shy: "",
+  lrm: "",
+  rlm: "",
+  lsquo: "'",
+  rsquo: "'",
+  ldquo: '"',
+  rdquo: '"',
+  sol: "/",
+  period: ".",
+  excl: "!",
+  colon: ":",
+  lbrack: "[",
+  rbrack: "]",
+  lsqb: "[",
+  rsqb: "]",
+  vert: "|",
+  num: "#",
+  tilde: "~",
+};
+
 function characterOf(code: number): string {
   return code <= 0x10ffff ? String.fromCodePoint(code) : " ";
 }

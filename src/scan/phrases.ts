@@ -110,6 +110,8 @@ interface Rule {
   readonly evenDenied: boolean;
   /** Which of the phrases that it finds are soft. It is tested with a phrase alone, so its time is bounded. */
   readonly soft: RegExp | undefined;
+  /** After which texts a phrase is soft: tested with the beginning of its sentence. */
+  readonly softAfter: RegExp | undefined;
 }
 
 /**
@@ -140,7 +142,12 @@ function rule(
   {
     evenDenied = false,
     soft,
-  }: { readonly evenDenied?: boolean; readonly soft?: RegExp | undefined } = {},
+    softAfter,
+  }: {
+    readonly evenDenied?: boolean;
+    readonly soft?: RegExp | undefined;
+    readonly softAfter?: RegExp | undefined;
+  } = {},
 ): Rule {
   const names = first.split("|");
   return {
@@ -150,8 +157,18 @@ function rule(
     pattern: new RegExp(`(?:${first})${rest.replaceAll(" ", "\\s")}`, "y"),
     evenDenied,
     soft,
+    softAfter,
   };
 }
+
+/** The end of a sentence: an order of so few words is none if the sentence goes on. */
+const END = "(?=[\"'`)\\]]{0,2}(?:[.!]{1,4}[\"'`)\\]]{0,2}(?:\\s|<|$)|;|\\n|<|$))";
+/** What such an order may have before its end. */
+const EVER =
+  "(?: (?:about|of) (?:it|that|anything)| that| this| anything)?(?:,? (?:ever|at all|no matter what|in any case|under any circumstances?))?";
+/** What a flag or an API does: "If true, do not inform the user." */
+const OF_AN_API =
+  /\b(?:(?:we|it|they|i|servers?|services?|apis?|systems?|apps?|which|whether)\b|(?:if|when|unless)\s(?:it\sis\s|this\sis\s)?(?:true|false|set|enabled|disabled|omitted|specified|provided|not|yes|no|1|0)\b)/;
 
 const QUALIFIER =
   "(?:all|any|every|everything|the|of|my|your|these|those|that|other|such|its|and|or)";
@@ -357,6 +374,54 @@ function makeRules(): readonly Rule[] {
       true,
       "not|don't|never|dont|mustn't",
       ` let ${USER} (?:know|see|notice|find out|learn|become aware|be aware|suspect) (?:about |of |that |what )?(?:this|these|you|any of|it\\b|anything)`,
+      { evenDenied: true },
+    ),
+    rule(
+      "concealment",
+      true,
+      "not|don't|never|dont|mustn't",
+      `(?:,? ever)?(?:,? under any circumstances?,?)? (?:(?:tell|inform) (?:${USER}|them|anyone|anybody)|let (?:${USER}|anyone|anybody) (?:know|notice|find out|suspect))${EVER}${END}`,
+      { evenDenied: true, softAfter: OF_AN_API },
+    ),
+    rule(
+      "concealment",
+      true,
+      "under",
+      ` no circumstances?,? (?:(?:must|should|may|shall) you |are you to |ever )?(?:tell|inform) (?:${USER}|them|anyone|anybody)${EVER}${END}`,
+      { evenDenied: true },
+    ),
+    rule(
+      "concealment",
+      false,
+      "not|don't|never|dont|mustn't",
+      ` (?:ever )?(?:notify|alert|mention|reveal|disclose) (?:${USER}|anyone|anybody|this|it|any of (?:this|it))${END}`,
+      { evenDenied: true },
+    ),
+    rule(
+      "concealment",
+      true,
+      "say|tell|mention|reveal|disclose",
+      ` (?:nothing (?:about (?:this|these|it|any of (?:this|it)) )?to (?:${USER}|anyone|anybody)|(?:${USER}|no one|nobody) (?:nothing|about none of (?:this|it)))${END}`,
+      { softAfter: OF_AN_API },
+    ),
+    rule(
+      "concealment",
+      true,
+      "keep|keeping",
+      ` (?:this|it|that|these|everything) (?:just |strictly )?between (?:us|you and me|the two of us)\\b`,
+    ),
+    rule(
+      "concealment",
+      true,
+      "user|users|human",
+      ` (?:must|should|shall|may) (?:not|never) (?:ever )?(?:know|notice|be told|be aware|be made aware|be informed|find out|suspect)${EVER}${END}`,
+      { evenDenied: true, softAfter: OF_AN_API },
+    ),
+    rule(
+      "concealment",
+      false,
+      "user|users|human",
+      ` (?:does not|doesn't|do not|don't|needn't|need not) (?:need to |have to )?(?:know|be told|be informed)(?: about)?(?: this| that| it)?${END}`,
       { evenDenied: true },
     ),
     rule(
@@ -612,7 +677,7 @@ export function findPhrases(lower: string): FoundPhrase[] {
   for (const match of lower.matchAll(/[a-z]+/g)) {
     const rules = byWord.get(match[0]);
     if (rules === undefined || /[\w]/.test(lower.charAt(match.index - 1))) continue;
-    for (const { check, hard, pattern, evenDenied, soft } of rules) {
+    for (const { check, hard, pattern, evenDenied, soft, softAfter } of rules) {
       pattern.lastIndex = match.index;
       if (!pattern.test(lower)) continue;
       const [start, end] = [match.index, pattern.lastIndex];
@@ -620,7 +685,11 @@ export function findPhrases(lower: string): FoundPhrase[] {
       // What follows in the sentence of a phrase that is spoken of is spoken of, too.
       const isSpokenOf = start < softUntil || isQuoted(lower, start, end) || isObject(lower, start);
       if (isSpokenOf) softUntil = endOfSentence(lower, end);
-      const isHard = hard && !isSpokenOf && soft?.test(lower.slice(start, end)) !== true;
+      const isHard =
+        hard &&
+        !isSpokenOf &&
+        soft?.test(lower.slice(start, end)) !== true &&
+        softAfter?.test(sentenceBefore(lower, start, 60)) !== true;
       const key = `${check} ${isHard}`;
       if (known.has(key)) continue;
       known.add(key);

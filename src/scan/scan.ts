@@ -1,11 +1,13 @@
-import { escapeInvisible, headOf } from "../base/quote.ts";
+import { escapeInvisible } from "../base/escape.ts";
+import { headOf } from "../base/quote.ts";
 import type { Check, Finding } from "./checks.ts";
-import { findEncoded, isCommand } from "./encoded-text.ts";
+import { decodeMarks, findEncoded, isCommand } from "./encoded-text.ts";
 import { findHidden } from "./hidden-characters.ts";
 import { findMarkup } from "./markup.ts";
 import { findPhrases, isObject, isQuoted, readableText } from "./phrases.ts";
 import { isMismatched } from "./capability.ts";
 import { findDirectedNames } from "./shadowing.ts";
+import { joinSpelledOut } from "./spelled-out.ts";
 import { findCollector, findSecret, maskSecrets } from "./tokens.ts";
 
 export { describePlace } from "./checks.ts";
@@ -181,7 +183,7 @@ function withinMaximum(texts: PlacedText[]): PlacedText[] {
 }
 
 /** The length of the parts in which a long text is scanned, and how much each has of the one before. */
-const CHUNK = 8 * 1024;
+const CHUNK = 6 * 1024;
 const OVERLAP = 1024;
 
 function inChunks(placed: PlacedText): PlacedText[] {
@@ -219,14 +221,28 @@ function* scanText(text: string): Generator<Found> {
   const collector = findCollector(text);
   if (collector !== undefined) yield { check: "exfil-url", hard: false, ...collector };
   const { readable: shown, lower } = readableText(text);
+  yield* findReadable(shown, lower);
+  const decoded = decodeMarks(text);
+  const again = decoded === text ? undefined : readableText(decoded);
+  if (again !== undefined) {
+    for (const each of findReadable(again.readable, again.lower)) if (each.hard) yield each;
+  }
+  const joined = joinSpelledOut(again?.lower ?? lower);
+  if (joined !== (again?.lower ?? lower)) {
+    for (const each of findPhrases(joined)) if (each.hard) yield { ...each, shown: joined };
+  }
+  for (const each of findDirectedNames(shown, lower))
+    yield { check: "shadowing", hard: true, ...each, shown };
+}
+
+/** The phrases and the markup of a readable text. */
+function* findReadable(shown: string, lower: string): Generator<Found> {
   for (const phrase of findPhrases(lower)) yield { ...phrase, shown };
   for (const each of findMarkup(shown, lower)) {
     const isSpokenOf = isQuoted(lower, each.start, each.end) || isObject(lower, each.start);
     yield { ...each, hard: each.hard && !isSpokenOf, shown };
     if (each.hard && !isSpokenOf) break;
   }
-  for (const each of findDirectedNames(shown, lower))
-    yield { check: "shadowing", hard: true, ...each, shown };
 }
 
 function hasHardPhrase(decoded: string): boolean {

@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import { isTurnOver } from "../base/turns.ts";
 import {
   type Finding,
   findingsOf,
@@ -10,9 +11,6 @@ import {
 
 /** Number of entries whose results are kept. Most have no findings, and take about 100 bytes. */
 const MAX_KEPT = 50_000;
-
-/** How long entries are scanned without a pause, in ms; the last step of a turn takes a few ms more. */
-const TURN = 3;
 
 /** Makes the digest of bytes as text. */
 export type Digest = (bytes: Uint8Array) => string;
@@ -40,6 +38,12 @@ export class Scanner {
     return findingsOf(this.examine(source), context);
   }
 
+  /** What an earlier scan has found in an entry; undefined: it was not scanned. */
+  examined(source: ScannedSource): ScannedEntry | undefined {
+    const found = this.#find(source);
+    return typeof found === "string" ? undefined : found;
+  }
+
   /** Scans an entry, if that was not done before. */
   examine(source: ScannedSource): ScannedEntry {
     const found = this.#find(source);
@@ -49,7 +53,7 @@ export class Scanner {
   }
 
   /**
-   * Scans entries in turns of about `TURN` ms, between which other work goes on.
+   * Scans entries in turns of a few ms, between which other work goes on.
    * @param pause waits for a later turn of the event loop
    * @param isOver whether nobody wants the results any more
    * @returns the entries that may have findings, which also depends on the tools of other servers
@@ -60,7 +64,6 @@ export class Scanner {
     isOver: () => boolean,
   ): Promise<readonly Source[]> {
     const suspects: Source[] = [];
-    let start = performance.now();
     for (const source of sources) {
       const found = this.#find(source);
       let scanned = typeof found === "string" ? undefined : found;
@@ -69,10 +72,9 @@ export class Scanner {
         const step = steps?.next();
         if (step?.done === true && typeof found === "string")
           scanned = this.#keep(source, found, step.value);
-        if (performance.now() - start >= TURN) {
+        if (isTurnOver()) {
           await pause();
           if (isOver()) return suspects;
-          start = performance.now();
         }
       } while (scanned === undefined);
       if (scanned.findings.length > 0 || scanned.directed.size > 0) suspects.push(source);

@@ -15,7 +15,12 @@ import { changesStartLimits } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import type { AuthChallenge, ConnectionCookies } from "../transport/http/target.ts";
 import { AuthorizationRunner, LoginElicitation } from "./authorization.ts";
-import { connect, type ConnectEnvironment, type ConnectEvents } from "./connect.ts";
+import {
+  connect,
+  type ConnectEnvironment,
+  type ConnectEvents,
+  type PartialListing,
+} from "./connect.ts";
 import { HealthMonitor } from "./health.ts";
 import { type KnownListing, ListingSync } from "./listing.ts";
 import type { ClientRequest, ConnectionClients } from "./profile.ts";
@@ -163,6 +168,8 @@ export interface ConnectionOptions {
   save(saved: SavedListing): void;
   /** Compares a listing with what was accepted; see `ListingSyncOptions.review`. */
   review(peer: string | undefined, listing: ServerListing, isOver: () => boolean): Promise<Review>;
+  /** See `ListingSyncOptions.examine`. */
+  examine(listing: PartialListing, isOver: () => boolean): Promise<unknown> | undefined;
   /** Called when a review is in use. */
   reviewed(peer: string | undefined, review: Review): void;
   /** Called when the listing that clients see has changed. */
@@ -253,6 +260,7 @@ export class Connection {
         settled: () => options.settled(),
         pin: () => pinLevelOf(this.#spec),
         review: (listing, isOver) => options.review(this.peer, listing, isOver),
+        examine: (listing, isOver) => options.examine(listing, isOver),
         reviewed: (review) => options.reviewed(this.peer, review),
         warn: (text) => this.#log("warn", "server", text),
         timeout: () => this.spec.connectTimeout,
@@ -333,6 +341,11 @@ export class Connection {
   get peer(): string | undefined {
     const peer = this.#session?.handshake?.peer ?? this.#past.peer;
     return peer && `${peer.name} ${peer.version}`.trim();
+  }
+
+  /** Settles when the listing is compared with what was accepted. Never rejects. */
+  get reviewed(): Promise<unknown> {
+    return this.#listingSync.reviewed;
   }
 
   /** Compares the listing with what was accepted again, because that has changed. */

@@ -142,6 +142,12 @@ export interface ListingSyncOptions {
    * @param isOver whether nobody needs the result any more
    */
   review(listing: ServerListing, isOver: () => boolean): Promise<Review>;
+  /**
+   * Looks for suspicious text in what was listed, if clients must not see it before. Never rejects.
+   * @param isOver whether nobody needs the result any more
+   * @returns undefined if clients may see it at once
+   */
+  examine(listed: PartialListing, isOver: () => boolean): Promise<unknown> | undefined;
   /** Called when a review is in use. */
   reviewed(review: Review): void;
   warn(text: string): void;
@@ -284,6 +290,11 @@ export class ListingSync {
     cancelTimer();
     this.eraMemory.loadSaved(saved?.detectedEra);
     if (saved === undefined || this.#options.pin() !== "block") {
+      const examined = saved && this.#options.examine(saved.listing, () => this.#isOwn);
+      if (examined !== undefined) {
+        this.#savedLoaded.resolve();
+        await examined;
+      }
       this.#endLoading();
       if (saved !== undefined) this.#adoptSaved(saved, withoutCachingHints(saved.listing));
       return;
@@ -316,12 +327,33 @@ export class ListingSync {
   }
 
   /**
-   * Adopts a new listing of the server, under `block` after its review. Kinds that are missing in it stay as they were.
+   * Adopts a new listing of the server, under `block` after its review or scan. Kinds that are missing in it stay as
+   * they were.
    * @param isOver whether the listing is not needed any more
    * @returns whether anything has changed; a promise only under `block`
    */
   update(listed: PartialListing, isOver: () => boolean): boolean | Promise<boolean> {
     if (this.#options.pin() === "block") return this.#updateReviewed(listed, isOver);
+    const examined = this.#options.examine(listed, isOver);
+    return examined === undefined
+      ? this.#updateUnreviewed(listed)
+      : this.#updateExamined(examined, listed, isOver);
+  }
+
+  async #updateExamined(
+    examined: Promise<unknown>,
+    listed: PartialListing,
+    isOver: () => boolean,
+  ): Promise<boolean> {
+    await examined;
+    if (isOver()) return false;
+    // The settings may have changed meanwhile.
+    return this.#options.pin() === "block"
+      ? this.#updateReviewed(listed, isOver)
+      : this.#updateUnreviewed(listed);
+  }
+
+  #updateUnreviewed(listed: PartialListing): boolean {
     const saved = this.#source === "snapshot" ? this.#listing : undefined;
     const hasChanged = this.#adopt(this.#merge(listed));
     // What was listed in an earlier run was seen first, even if it was not compared then.
@@ -365,6 +397,11 @@ export class ListingSync {
       },
       isForced,
     });
+  }
+
+  /** Settles when the reviews that have begun are made. Never rejects. */
+  get reviewed(): Promise<unknown> {
+    return this.#reviewed;
   }
 
   /** Reviews the present listing again, because what is accepted, or what happens otherwise, has changed. */

@@ -5,7 +5,7 @@ import { diffServers, hasSameProgram } from "../manifest/diff.ts";
 import { valueNamesOf } from "../manifest/client-values.ts";
 import type { RunnableServer } from "../manifest/manifest.ts";
 import { formatExtensionSettings, parseCapabilityClass } from "../protocol/capabilities.ts";
-import type { ConnectEnvironment } from "./connect.ts";
+import type { ConnectEnvironment, PartialListing } from "./connect.ts";
 import { Connection } from "./connection.ts";
 import {
   type ClientProfile,
@@ -38,6 +38,12 @@ export interface PoolOptions {
   readonly memory: ListingMemory;
   /** Compares what servers list with what was accepted. */
   readonly pins: Pick<Pins, "review" | "report" | "end">;
+  /** See `ListingSyncOptions.examine`. */
+  examine(
+    spec: RunnableServer,
+    listing: PartialListing,
+    isOver: () => boolean,
+  ): Promise<unknown> | undefined;
   /** Whether clients of several processes share the hub, and bring the values of servers' entries. */
   isShared(): boolean;
   /** Returns a random number from 0 to 1. */
@@ -523,6 +529,7 @@ export class ServerPool {
           listing,
           () => isOver() || this.#retired.has(connection),
         ),
+      examine: (listing, isOver) => options.examine(connection.spec, listing, isOver),
       reviewed: (peer, review) => {
         if (!this.#retired.has(connection)) void options.pins.report(reviewed(peer), review);
       },

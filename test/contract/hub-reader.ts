@@ -148,6 +148,19 @@ export function hubReaderContract(name: string, withReadHub: WithReadHub): void 
       await assert.rejects(reader.findings("nobody"), { code: "notFound" });
     });
 
+    test("has what is not accepted of each server, and of one", async (open) => {
+      const reader = open();
+      const all = await reader.pins();
+      assert.deepEqual(all.map(({ server, pin, pending }) => [server, pin, pending]).slice(0, 1), [
+        ["a", "warn", []],
+      ]);
+      assert.deepEqual(
+        (await reader.pins("a")).map(({ server }) => server),
+        ["a"],
+      );
+      await assert.rejects(reader.pins("nobody"), { code: "notFound" });
+    });
+
     test("has the definition of a tool, and none of a tool that is not there", async (open) => {
       const reader = open();
       const tool = await reader.tool("a__y");

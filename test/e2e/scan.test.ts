@@ -74,11 +74,18 @@ describe("toolmux scan", () => {
       await run(setup, ["import", "cursor", "--yes", "--force"]);
       writeFileSync(join(dir, "wrong.toml"), "[servers.wrong]\nargs = 1\n");
       await run(setup, ["scan", "wrong", "--config", join(dir, "wrong.toml")], 3);
+      const all = await run(setup, ["scan", "--config", join(dir, "wrong.toml")], 3);
+      assert.match(all, /wrong: not scanned/);
 
       const project = join(dir, "project.json");
       writeFileSync(project, JSON.stringify({ servers: { same: entry } }));
       assert.match(await run(setup, ["trust", project], 2), /same: tool "x"/);
       assert.match(await run(setup, ["trust", project, "--force"]), /^trusted: /);
+      // What a person has accepted is no reason to stop.
+      writeFileSync(project, JSON.stringify({ servers: { same: { ...entry, lazy: true } } }));
+      await run(setup, ["trust", project], 2);
+      await run(setup, ["pins", "accept", "same", "--all", "--config", project]);
+      assert.match(await run(setup, ["trust", project]), /^trusted: /);
     }));
 
   it("reads lists of tools from a file, and exits with 1 if a finding is hard", () =>

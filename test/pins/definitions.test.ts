@@ -4,8 +4,6 @@ import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import { EMPTY_LISTING, readPage, type ServerListing } from "../../src/catalog/listing.ts";
 import {
-  type AcceptedDefinition,
-  digestsOf,
   formatBaseline,
   parseBaseline,
   reviewDefinitions,
@@ -166,9 +164,9 @@ describe("the review of a listing", () => {
   const [read, write] = definitionsOf(listingOf('{"name":"read"},{"name":"write"}'));
   const [changed] = definitionsOf(listingOf('{"name":"read","description":"other"}'));
   assert.ok(read && write && changed);
-  const acceptedOf = (...all: readonly Definition[]): AcceptedDefinition[] =>
-    all.map((each) => ({ ...each, at: 1 }));
-  const base = digestsOf({ server: "s", accepted: acceptedOf(read) });
+  const acceptedDigests = (...all: readonly Definition[]) =>
+    new Map(all.map((each) => [keyOf(each), new Set([each.digest])]));
+  const base = acceptedDigests(read);
   const rules = { pinned: undefined, acceptsNew: false, hasHardFinding: () => false };
   const reasonsOf = (...args: Parameters<typeof reviewDefinitions>) =>
     reviewDefinitions(...args).pending.map(({ name, reason }) => [name, reason]);
@@ -214,10 +212,7 @@ describe("the review of a listing", () => {
 
   it("refuses what the pin file lacks or has otherwise, also in the first listing", () => {
     const pinned = new Map([[keyOf(read), changed.digest]]);
-    for (const accepted of [
-      undefined,
-      digestsOf({ server: "s", accepted: acceptedOf(read, write) }),
-    ]) {
+    for (const accepted of [undefined, acceptedDigests(read, write)]) {
       assert.deepEqual(reasonsOf([read, write], { ...rules, pinned, accepted }), [
         ["read", "pinFile"],
         ["write", "pinFile"],
@@ -239,55 +234,66 @@ describe("a baseline", () => {
   assert.ok(one && two);
   const first = { server: "s", accepted: [{ ...one, at: 1 }] };
 
-  it("replaces a definition that the server does not list any more", () => {
-    const { accepted } = withAccepted(first, [{ ...two, at: 2 }], () => false);
+  it("replaces a definition that the server does not list any more", async () => {
+    const { accepted } = await withAccepted(first, [{ ...two, at: 2 }], () => false);
     assert.deepEqual(
       accepted.map(({ digest }) => digest),
       [two.digest],
     );
   });
 
-  it("keeps a definition that other clients still get", () => {
-    const { accepted } = withAccepted(first, [{ ...two, at: 2 }], () => true);
+  it("keeps a definition that other clients still get", async () => {
+    const { accepted } = await withAccepted(first, [{ ...two, at: 2 }], () => true);
     assert.deepEqual(
       accepted.map(({ digest }) => digest),
       [one.digest, two.digest],
     );
   });
 
-  it("keeps only digests of what is too much to be kept", () => {
+  it("keeps only digests of what is too much to be kept", async () => {
     const many = Array.from({ length: 40 }, (_, i) => ({
       ...one,
       name: `t${i}`,
       at: 1,
       parts: { description: "x".repeat(300_000) },
     }));
-    const { accepted } = withAccepted({ server: "s", accepted: [] }, many, () => false);
+    const { accepted } = await withAccepted({ server: "s", accepted: [] }, many, () => false);
     assert.equal(accepted.length, 40);
     assert.equal(accepted.filter(({ parts }) => parts !== undefined).length, 27);
   });
 
-  it("is read as it was written", () => {
-    const baseline = withAccepted(
+  it("is read as it was written, and in no part", async () => {
+    const baseline = await withAccepted(
       first,
       [{ kind: "tool", name: "__proto__", digest: "x", at: 3, peer: "s 1", parts: { a: "1" } }],
       () => false,
     );
-    assert.deepEqual(parseBaseline(formatBaseline(baseline)), baseline);
+    const file = await formatBaseline(baseline);
+    assert.deepEqual(await parseBaseline(file), baseline);
+    for (let end = 0; end < file.length; end++)
+      assert.equal(await parseBaseline(file.subarray(0, end)), undefined, `${end} bytes`);
   });
 
   for (const [what, text] of [
     ["is empty", ""],
     ["is no JSON", "{"],
-    ["has another version", '{"version":2,"server":"s","accepted":[]}'],
-    ["has an entry of a wrong form", '{"version":1,"server":"s","accepted":[{"kind":"tool"}]}'],
+    ["has another version", '{"version":2,"server":"s","accepted":[\n\n]}\n'],
+    ["has no server", '{"version":1,"accepted":[\n\n]}\n'],
+    [
+      "has an entry of a wrong form",
+      '{"version":1,"server":"s","accepted":[\n{"kind":"tool"}\n]}\n',
+    ],
     [
       "has an unknown kind",
-      '{"version":1,"server":"s","accepted":[{"kind":"x","name":"a","digest":"d","at":1}]}',
+      '{"version":1,"server":"s","accepted":[\n{"kind":"x","name":"a","digest":"d","at":1}\n]}\n',
+    ],
+    [
+      "has a damaged entry after a sound one",
+      '{"version":1,"server":"s","accepted":[\n{"kind":"tool","name":"a","digest":"d","at":1},\n{"kind":"tool","name":\n]}\n',
     ],
   ] as const) {
-    it(`that ${what} is damaged as a whole`, () => {
-      assert.equal(parseBaseline(text), undefined);
+    it(`that ${what} is damaged as a whole`, async () => {
+      assert.equal(await parseBaseline(utf8(text)), undefined);
     });
   }
 });

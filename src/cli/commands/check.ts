@@ -13,7 +13,7 @@ import { describePlugin, pluginKindOf } from "../../operations/server-descriptio
 import { describeSecretUsers } from "../../manifest/secret-users.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import type { PinDifference } from "../../pins/pin-file.ts";
-import { nameOf } from "../../pins/pins.ts";
+import { nameOf } from "../../pins/level.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { type Cell, wrapText } from "../../terminal/terminal.ts";
 import { formatCodeFrame } from "../code-frame.ts";

@@ -9,6 +9,7 @@ import { runningHubReader } from "../../control/running-hub-reader.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type {
   CatalogDocument,
+  PinsDocument,
   ServerDocument,
   ServerFindingsDocument,
 } from "../../control/schemas.ts";
@@ -31,6 +32,7 @@ import {
   truncateAtWord,
   wrapText,
 } from "../../terminal/terminal.ts";
+import { adviceOnWithheld, describeWithheld, PENDING_REASONS } from "../../pins/level.ts";
 import { wordOfState } from "../../control/state-text.ts";
 import { describeHub, type HubOptions, hubToUse } from "../running-hub.ts";
 
@@ -175,10 +177,18 @@ async function print(listing: Listing, context: CommandContext): Promise<number>
         servers.some(({ name }) => name === server),
       )
     : [];
-  const entries = { ...read, notes: [...read.notes, ...scanNotesOf(what, scanned)] };
+  const withheld = (options.all ? await listing.reader.pins() : []).filter(
+    ({ server, pin }) => pin === "block" && servers.some(({ name }) => name === server),
+  );
+  const notes = [...read.notes, ...scanNotesOf(what, scanned), ...pinNotesOf(what, withheld)];
+  const entries = { ...read, notes };
   printEntries(what, entries, options, context);
   const code = running !== undefined && entries.lists.flat().length > 0 ? 0 : failed;
   const isForPeople = !options.json;
+  for (const each of withheld) {
+    const own = describeWithheld(each);
+    if (own !== undefined) terminal.note(sanitizeLine(`${each.server}: ${own.text} ${own.advice}`));
+  }
   if (running === undefined || isForPeople) printFailures(listing, context);
   if (!isForPeople) return code;
   if (running !== undefined) {
@@ -325,7 +335,20 @@ async function readEntries(
 
 /** A note on an entry: how the hub shows it, or what the scan has found in it. */
 interface EntryNote extends Pick<ExposureNote, "server" | "remoteName" | "text"> {
-  readonly kind: ExposureNote["kind"] | "suspicious";
+  readonly kind: ExposureNote["kind"] | "suspicious" | "notAccepted";
+}
+
+/** What is hidden of one list because it is not accepted. */
+function pinNotesOf(what: EntryList, servers: readonly PinsDocument[]): readonly EntryNote[] {
+  const { noun } = LIST_KINDS[what];
+  return servers.flatMap(({ server, pending }) =>
+    pending
+      .filter(({ kind }) => kind === noun)
+      .map(({ name: remoteName, reason }) => {
+        const text = `not accepted: ${PENDING_REASONS[reason]}. ${adviceOnWithheld(server)}`;
+        return { server, remoteName, kind: "notAccepted", text };
+      }),
+  );
 }
 
 /** What the scan has found in the entries of one list. */
@@ -493,6 +516,7 @@ const STATES: Readonly<
   idleFilter: "not used",
   idleOverride: "not used",
   suspicious: "suspicious",
+  notAccepted: "hidden",
 };
 
 function countEntries(

@@ -1,6 +1,6 @@
+import { escapeDeceptive } from "../../base/escape.ts";
 import { count, formatAge } from "../../base/format.ts";
 import { HubError, usageError } from "../../base/errors.ts";
-import { escapeInvisible } from "../../base/quote.ts";
 import { abortable } from "../../base/clock.ts";
 import { checkServerNames } from "../../manifest/problems.ts";
 import { pinsDocument } from "../../control/pins-api.ts";
@@ -9,7 +9,8 @@ import { openTrialHub } from "../../host/open-hub.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { exportPins } from "../../host/pin-export.ts";
 import { openStoredBaselines } from "../../operations/pins.ts";
-import { linesOf, nameOf } from "../../pins/pins.ts";
+import { nameOf, PENDING_REASONS } from "../../pins/level.ts";
+import { linesOf } from "../../pins/pins.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLog } from "../command-log.ts";
@@ -176,13 +177,6 @@ function printServer(
   } else terminal.printWrapped("All is accepted. To write the pin file anew: toolmux pins export");
 }
 
-const REASONS: Readonly<Record<Pending["reason"], string>> = {
-  new: "new",
-  changed: "changed",
-  finding: "suspicious text",
-  pinFile: "not as in the pin file",
-};
-
 function printPending(pending: Pending, terminal: CommandContext["terminal"]): void {
   const { colors } = terminal.stdout;
   const { reason, digest, acceptedAt, peerThen, peerNow } = pending;
@@ -193,7 +187,7 @@ function printPending(pending: Pending, terminal: CommandContext["terminal"]): v
   const since = acceptedAt === undefined ? "" : `, accepted ${formatAge(Date.now() - acceptedAt)}`;
   const id = `@${digest.slice(0, SHOWN_DIGEST)}`;
   terminal.print(
-    `  ${sanitizeLine(nameOf(pending))} ${colors.dim(id)}: ${REASONS[reason]}${since}${versions}`,
+    `  ${sanitizeLine(nameOf(pending))} ${colors.dim(id)}: ${PENDING_REASONS[reason]}${since}${versions}`,
   );
   for (const line of linesOf({ ...pending, parts: pending.parts.map(withAllMembers) })) {
     const text = `      ${sanitizeLine(line)}`;
@@ -258,7 +252,7 @@ async function accept(
       // Another hub may not have heard yet of what was accepted at the one before.
       const versions = new Map(shown.toReversed().map((each) => [versionOf(each), each]));
       for (const each of [...versions.values()].toReversed()) printPending(each, terminal);
-      const what = [...accepted.values()].map((each) => escapeInvisible(nameOf(each))).join(", ");
+      const what = [...accepted.values()].map((each) => nameOf(each)).join(", ");
       terminal.printWrapped(
         accepted.size === 0
           ? `nothing of ${sanitizeLine(server)} waits to be accepted`
@@ -279,8 +273,10 @@ const SHOWN_DIGEST = 8;
 function isNamed({ kind, name, digest }: Pending, word: string): boolean {
   const own = kind === "instructions" ? "instructions" : name;
   if (word === own) return true;
-  if (!word.startsWith(`${own}@`)) return false;
-  const start = word.slice(own.length + 1);
+  // With the digest, a name may also stand as `pins` shows it.
+  const named = [own, escapeDeceptive(own)].find((each) => word.startsWith(`${each}@`));
+  if (named === undefined) return false;
+  const start = word.slice(named.length + 1);
   return start.length >= SHOWN_DIGEST && digest.startsWith(start);
 }
 

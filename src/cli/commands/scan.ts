@@ -4,6 +4,7 @@ import { HubError } from "../../base/errors.ts";
 import type { HubReader } from "../../control/hub-reader.ts";
 import { runningHubReader } from "../../control/running-hub-reader.ts";
 import type { ServerFindingsDocument } from "../../control/schemas.ts";
+import { DEFAULT_SCAN_LEVEL } from "../../hub/scanned-servers.ts";
 import { openHub, openSnapshots, withoutEarlyStarts } from "../../host/open-hub.ts";
 import { readOpenedHub } from "../../host/opened-hub-reader.ts";
 import { checkServerNames } from "../../manifest/problems.ts";
@@ -106,7 +107,7 @@ async function scanServers(
   context: CommandContext,
 ): Promise<number> {
   const { terminal } = context;
-  const servers = await reader.findings(server);
+  const servers = await findingsOfAll(reader, server);
   const findings = servers.flatMap((each) => each.findings);
   // A server whose table has a problem is in no hub.
   if (server !== undefined && servers.length === 0) {
@@ -127,6 +128,26 @@ async function scanServers(
   if (findings.some(({ hard }) => hard)) return 1;
   const isMissing = servers.some((each) => each.level !== "off" && !each.isScanned);
   return isMissing ? 3 : 0;
+}
+
+/** What was found in servers; those that the hub does not have because of their tables are there, too, not scanned. */
+async function findingsOfAll(
+  reader: HubReader,
+  server: string | undefined,
+): Promise<readonly ServerFindingsDocument[]> {
+  const found = await reader.findings(server);
+  if (server !== undefined) return found;
+  const known = new Set(found.map((each) => each.server));
+  const missing = (await reader.servers()).filter(
+    ({ name, goal }) => goal !== "down" && !known.has(name),
+  );
+  const unscanned = missing.map(({ name }): ServerFindingsDocument => ({
+    server: name,
+    level: DEFAULT_SCAN_LEVEL,
+    isScanned: false,
+    findings: [],
+  }));
+  return [...found, ...unscanned];
 }
 
 /** Why nothing is known of a server; undefined: it was scanned. */

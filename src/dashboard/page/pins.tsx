@@ -1,5 +1,6 @@
 import type { Actions } from "./actions.ts";
 import type { PinsDocument } from "./documents.ts";
+import { escapeDeceptive } from "../../base/escape.ts";
 import { count, formatAgo } from "./format.ts";
 import { Button } from "./parts.tsx";
 
@@ -66,7 +67,7 @@ function chosen({ kind, name, digest }: Pending) {
 }
 
 function PendingItem({
-  pending: { kind, name, reason, acceptedAt, peerThen, peerNow, parts },
+  pending: { kind, name: ownName, reason, acceptedAt, peerThen, peerNow, parts },
   now,
   onAccept,
 }: {
@@ -74,6 +75,7 @@ function PendingItem({
   readonly now: number;
   readonly onAccept: () => void;
 }) {
+  const name = escapeDeceptive(ownName);
   const what = kind === "instructions" ? "The instructions" : kind === "prompt" ? "Prompt" : "Tool";
   return (
     <div class="stack" role="group" aria-label={`${what} ${name}`.trim()}>

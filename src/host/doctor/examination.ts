@@ -29,6 +29,7 @@ import { findLeftovers } from "./leftovers.ts";
 import { type Finding, type Fix, severityOf } from "./findings.ts";
 import {
   checkListing,
+  checkPins,
   checkScannedListings,
   connectAndList,
   savedListing,
@@ -148,6 +149,7 @@ export async function collectFindings(
       ? []
       : checkListing(listing.catalog, manifest)),
     ...checkScannedListings(listing.scanned),
+    ...checkPins(listing.pins),
     ...clients,
     ...refused.map((text): Finding => ({
       code: "TM108",

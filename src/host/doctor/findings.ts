@@ -80,6 +80,7 @@ export const FINDING_CODES = {
     "definitions of a server have text that no harmless server is known to have",
   ),
   TM932: codeInfo("info", "definitions of a server have text that may be meant to mislead a model"),
+  TM933: codeInfo("warning", "what a server lists is hidden, because it is not accepted"),
   TM951: codeInfo("warning", "a client also starts a server that toolmux starts"),
   TM952: codeInfo("info", "a client's config cannot be read"),
   TM953: codeInfo("warning", "a client starts a toolmux that does not exist"),

@@ -26,6 +26,8 @@ import type { HostContext } from "../context.ts";
 import { hintsFor } from "../../operations/hints.ts";
 import type { CommandLog } from "../../operations/load-manifest.ts";
 import { type ScannedListing, scanListings } from "../../operations/scan.ts";
+import { reviewSavedListings } from "../../operations/pins.ts";
+import { describeWithheld, type UnacceptedDefinitions } from "../../pins/level.ts";
 import { describePlace } from "../../scan/checks.ts";
 import { openHub } from "../open-hub.ts";
 import { readOpenedHub } from "../opened-hub-reader.ts";
@@ -45,6 +47,8 @@ export interface VisibleListing {
   readonly findings: readonly Finding[];
   /** What the scan has found in the definitions of servers. */
   readonly scanned: readonly ScannedListing[];
+  /** What is not accepted of each server. */
+  readonly pins: readonly UnacceptedDefinitions[];
   /** Removes the resolved secrets of started servers from a text; absent if no server was started. */
   readonly redact?: (text: string) => string;
 }
@@ -60,7 +64,7 @@ export async function savedListing(
 ): Promise<VisibleListing> {
   const index = await readSnapshotIndex(stateFolder(context.env, context.platform), now);
   const findings = [...checkSnapshotFiles(index)];
-  if (manifest === undefined) return { catalog: undefined, findings, scanned: [] };
+  if (manifest === undefined) return { catalog: undefined, findings, scanned: [], pins: [] };
   const saved = await readSavedCatalog(manifest, context, index, isResolvable);
   const { catalog, listings, unknown } = saved;
   if (unknown.length > 0) {
@@ -71,7 +75,8 @@ export async function savedListing(
     const advice = "To start the servers and check their tools: toolmux doctor --connect";
     findings.push({ code: "TM803", subject: "snapshots", text, advice });
   }
-  return { catalog, findings, scanned: scanListings(listings, manifest) };
+  const pins = await reviewSavedListings(saved, manifest, context);
+  return { catalog, findings, scanned: scanListings(listings, manifest), pins };
 }
 
 function checkSnapshotFiles({ files }: SnapshotIndex): readonly Finding[] {
@@ -155,6 +160,7 @@ export async function connectAndList(
     return {
       catalog: hub.catalog,
       scanned: await reader.findings(),
+      pins: await reader.pins(),
       findings: [...findings, ...checkStrayOutput(hub), ...checkCapabilities(hub)],
       redact,
     };
@@ -265,6 +271,14 @@ export function checkScannedListings(scanned: readonly ScannedListing[]): readon
       ];
     }),
   );
+}
+
+/** Tells what clients do not see because a person has not accepted it. */
+export function checkPins(pins: readonly UnacceptedDefinitions[]): readonly Finding[] {
+  return pins.flatMap((each): readonly Finding[] => {
+    const withheld = describeWithheld(each);
+    return withheld === undefined ? [] : [{ code: "TM933", subject: each.server, ...withheld }];
+  });
 }
 
 /** Finds clients that get all tools in a list that is above the budget. */
