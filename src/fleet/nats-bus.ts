@@ -313,13 +313,16 @@ const KEPT_HEADERS = { bytes: 512, blocks: 1000 } as const;
 class ReceivedHeaders {
   readonly #blocks = new Map<string, HeaderBlock>();
 
-  read(message: Msg, { buffer, byteOffset, length }: Uint8Array): HeaderBlock {
-    // The size counts bytes. A subject that is not ASCII has fewer UTF-16 units: `text` then begins too early.
+  read(message: Msg & { size?(): number }, data: Uint8Array): HeaderBlock {
     const { subject, reply = "" } = message;
-    const size = message.size() - subject.length - reply.length - length;
-    if (size <= 0) return NO_HEADERS;
-    if (size > KEPT_HEADERS.bytes || size > byteOffset) return decodeHeaders(message);
-    const text = Buffer.from(buffer, byteOffset - size, size).latin1Slice();
+    const { buffer, byteOffset, length } = data;
+    // The client of NATS does not tell where the headers are: they end where the data begins.
+    const size = (message.size?.() ?? NaN) - subject.length - reply.length - length;
+    if (size === 0) return NO_HEADERS;
+    const isKept = size > 0 && size <= KEPT_HEADERS.bytes && size <= byteOffset;
+    if (!isKept) return decodeHeaders(message);
+    const text = Buffer.from(buffer, byteOffset - size, size).toString("latin1");
+    // The size counts bytes: if the subject is not ASCII, this begins too early.
     if (!text.startsWith(HEADERS_START)) return decodeHeaders(message);
     let block = this.#blocks.get(text);
     if (block === undefined) {

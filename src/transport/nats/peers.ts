@@ -13,7 +13,7 @@ import { IdMap } from "../../base/in-flight-map.ts";
 import { type Announcement, readAnnouncement } from "../../fleet/announcements.ts";
 import type { Bus, BusEvent, BusMessage } from "../../fleet/bus.ts";
 import { Header } from "../../fleet/frames.ts";
-import { CONTROL_SUFFIX, hubOf, Subject } from "../../fleet/subjects.ts";
+import { CONTROL_SUFFIX, hubOf, requestHead, Subject } from "../../fleet/subjects.ts";
 import type { OpenRequest } from "./open-request.ts";
 
 /** Times of the watch over hubs that work at requests, in ms. */
@@ -59,6 +59,8 @@ export interface Peer {
   readonly name: string;
   readonly instance: string;
   readonly version: string;
+  /** The beginning of the subjects of this hub's requests to it. */
+  readonly requestHead: string;
   /** Names this peer in the subjects of answers to pings. */
   readonly token: string;
   /** The digests of the lists of the servers that it exports, by the server's name. */
@@ -112,6 +114,8 @@ export class FleetPeers {
   readonly #unsubscribe: (() => void)[] = [];
   readonly #firstAnswer = Promise.withResolvers<void>();
   readonly #inbox: string;
+  /** The beginning of the subjects of requests that any peer may answer. */
+  readonly #requestHead: string;
   #cancelBeat: (() => void) | undefined;
   #cancelReconnectTimer: () => void = () => {};
   /**
@@ -133,6 +137,7 @@ export class FleetPeers {
     this.#options = options;
     const { bus } = options;
     this.#inbox = `${bus.inbox}.`;
+    this.#requestHead = requestHead(options.tenant, options.user);
     this.#unsubscribe.push(
       bus.subscribe(`${bus.inbox}.>`, this.#receive),
       bus.subscribe(Subject.ups, this.#onUp),
@@ -252,6 +257,12 @@ export class FleetPeers {
     return this.#peers.get(hub);
   }
 
+  /** The beginning of the subjects of requests. @param hub undefined: any peer may answer them */
+  requestHead(hub: string | undefined): string {
+    if (hub === undefined) return this.#requestHead;
+    return this.#peers.get(hub)?.requestHead ?? requestHead(this.tenant, this.user, hub);
+  }
+
   /**
    * Called when nobody has subscribed to a server of a hub: the hub is gone, or does not export the server any more.
    */
@@ -323,6 +334,7 @@ export class FleetPeers {
       name: hub,
       instance,
       version,
+      requestHead: requestHead(this.tenant, this.user, hub),
       token: `${instance}.${Buffer.from(hub, "utf8").toString("base64url")}`,
       servers,
       open: 0,

@@ -21,7 +21,13 @@ import {
   type ServerTransport,
   type TransportEvents,
 } from "../transport.ts";
-import { OpenRequest, ownedBy, type RequestOwner, requestStateOf } from "./open-request.ts";
+import {
+  OpenRequest,
+  ownedBy,
+  RequestForm,
+  type RequestOwner,
+  requestStateOf,
+} from "./open-request.ts";
 import { type FleetChange, type FleetPeers, MAX_OPEN, type Peer } from "./peers.ts";
 import {
   distinctDigests,
@@ -77,8 +83,8 @@ export class NatsTransport implements ServerTransport, RequestOwner {
   readonly #hubOfClient = new Map<string, string>();
   /** The hubs of tasks and of rounds of input. */
   readonly #owners = new Map<string, string>();
-  /** The headers of requests that have none of their own, by method, version and name. */
-  readonly #headers = new Map<string, BusHeaders>();
+  /** The forms of requests without headers of their own, by method and name. */
+  readonly #forms = new Map<string, Map<string | undefined, RequestForm>>();
   readonly #listings = new ReplicaListings();
   readonly #held: (readonly [OpenRequest, BusMessage])[] = [];
   #events: TransportEvents | undefined;
@@ -114,7 +120,7 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     // Protocol 2026-07-28 (modern) has no notifications from clients. A request is cancelled by `abandon`.
     if (this.#state !== "open" || options === undefined) return NO_OP_SENT_REQUEST;
     const body = joinMessage(message);
-    const request = new OpenRequest(this, body, options, this.#headersOf(options), undefined);
+    const request = new OpenRequest(this, body, options, this.#formOf(options), undefined);
     this.#requests.add(request);
     try {
       this.#begin(request);
@@ -127,6 +133,7 @@ export class NatsTransport implements ServerTransport, RequestOwner {
 
   adopt(protocol: NegotiatedProtocol): void {
     this.#protocol = protocol;
+    this.#forms.clear();
   }
 
   redact(text: string): string {
@@ -347,26 +354,30 @@ export class NatsTransport implements ServerTransport, RequestOwner {
         ),
     };
     const options = { method, id: LIST_ID };
-    const request = new OpenRequest(owner, body, options, this.#headersOf(options), hub);
+    const request = new OpenRequest(owner, body, options, this.#formOf(options), hub);
     this.peers.add(request);
     return promise;
   }
 
-  /** The headers of a request. Requests for the same get the same object, which the connection encodes only once. */
-  #headersOf(options: SendOptions): BusHeaders {
+  #formOf(options: SendOptions): RequestForm {
     const { method, name, headers } = options;
-    const hasOwn =
-      headers !== undefined && Object.keys(headers).some((key) => key !== Header.version);
-    if (hasOwn || (name !== undefined && name.length > MAX_KEPT_NAME))
-      return this.#makeHeaders(options);
-    const version = this.#protocol?.version ?? headers?.[Header.version] ?? "";
-    const key = name === undefined ? `${method} ${version}` : `${method} ${version} ${name}`;
-    let known = this.#headers.get(key);
-    if (known === undefined) {
-      known = this.#makeHeaders(options);
-      remember(this.#headers, key, known);
+    if (headers !== undefined || (name !== undefined && name.length > MAX_KEPT_NAME))
+      return this.#makeForm(options);
+    let forms = this.#forms.get(method);
+    if (forms === undefined) {
+      forms = new Map();
+      remember(this.#forms, method, forms);
     }
-    return known;
+    let form = forms.get(name);
+    if (form === undefined) {
+      form = this.#makeForm(options);
+      remember(forms, name, form);
+    }
+    return form;
+  }
+
+  #makeForm(options: SendOptions): RequestForm {
+    return new RequestForm(this.remote, options, this.#makeHeaders(options));
   }
 
   #makeHeaders({ method, name, headers }: SendOptions): BusHeaders {
@@ -434,11 +445,14 @@ const LIST_ID = 0;
 const DEFAULT_VERSION = "2026-07-28";
 
 /** Sets a key of a map that forgets its oldest keys. */
-function remember<Value>(map: Map<string, Value>, key: string, value: Value): void {
+function remember<Key, Value>(map: Map<Key, Value>, key: Key, value: Value): void {
   map.delete(key);
   map.set(key, value);
-  const [oldest] = map.keys();
-  if (map.size > MAX_REMEMBERED && oldest !== undefined) map.delete(oldest);
+  if (map.size <= MAX_REMEMBERED) return;
+  for (const oldest of map.keys()) {
+    map.delete(oldest);
+    return;
+  }
 }
 
 function hasCursor(body: Uint8Array): boolean {
