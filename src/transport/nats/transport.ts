@@ -158,11 +158,8 @@ export class NatsTransport implements ServerTransport, RequestOwner {
   }
 
   close(): Promise<void> {
-    this.#close(
-      new HubError("serverStopped", `Server "${this.server}" was stopped.`, {
-        server: this.server,
-      }),
-    );
+    const text = `The connection to server "${this.server}" was closed.`;
+    this.#close(new HubError("connectionLost", text, { server: this.server }));
     return Promise.resolve();
   }
 
