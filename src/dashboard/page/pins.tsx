@@ -66,7 +66,7 @@ function chosen({ kind, name, digest }: Pending) {
 }
 
 function PendingItem({
-  pending: { kind, name, reason, acceptedAt, peerThen, peerNow, parts },
+  pending: { kind, name, reason, machines, acceptedAt, peerThen, peerNow, parts },
   now,
   onAccept,
 }: {
@@ -87,6 +87,7 @@ function PendingItem({
           )}{" "}
           {REASONS[reason]}
           <span class="about">
+            {machines === undefined ? "" : ` on ${machines.join(", ")}`}
             {acceptedAt === undefined ? "" : `; accepted ${formatAgo(acceptedAt, now)}`}
             {peerThen !== undefined && peerNow !== undefined && peerThen !== peerNow
               ? `; ${peerThen}, now ${peerNow}`

@@ -14,6 +14,7 @@ import {
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { encodeHeaderValue } from "../http/headers.ts";
 import {
+  type DifferingEntry,
   NO_OP_SENT_REQUEST,
   type NegotiatedProtocol,
   type SendOptions,
@@ -30,9 +31,10 @@ import {
 } from "./open-request.ts";
 import { type FleetChange, type FleetPeers, MAX_OPEN, type Peer } from "./peers.ts";
 import {
-  distinctDigests,
+  distinctReplicas,
   isListMethod,
   itemsOf,
+  offerOf,
   ReplicaListings,
   type ReplicaList,
 } from "./replica-listings.ts";
@@ -131,6 +133,10 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     return request;
   }
 
+  get differing(): readonly DifferingEntry[] {
+    return this.#listings.differing;
+  }
+
   adopt(protocol: NegotiatedProtocol): void {
     this.#protocol = protocol;
     this.#forms.clear();
@@ -221,12 +227,13 @@ export class NatsTransport implements ServerTransport, RequestOwner {
       const text = `A request of ${request.body.length} bytes is larger than NATS allows. Raise max_payload of the NATS server, for example to 8 MB.`;
       throw request.error("messageTooLarge", text);
     }
-    const differing = isListMethod(method) ? distinctDigests(this.replicas, this.remote) : [];
+    const differing = isListMethod(method) ? distinctReplicas(this.replicas, this.remote) : [];
     if (differing.length > 1 && !hasCursor(request.body)) {
       void this.#listAll(request, differing);
       return;
     }
-    if (differing.length === 1) this.#listings.clear();
+    const [only] = differing;
+    if (only !== undefined) this.#listings.setOnly(method, only, this.remote);
     request.hub = this.#choose(request.options, request.body)?.name;
     this.peers.add(request);
   }
@@ -296,7 +303,7 @@ export class NatsTransport implements ServerTransport, RequestOwner {
   async #listAll(request: OpenRequest, replicas: readonly Peer[]): Promise<void> {
     const { method } = request.options;
     try {
-      const results = await Promise.all(replicas.map((replica) => this.#listOne(request, replica)));
+      const results = await this.#listEach(request, replicas);
       if (!request.isOpen) return;
       const result = this.#listings.merge(method, results, results[0]?.first);
       const text = JSON.stringify({ jsonrpc: "2.0", id: request.options.id, result });
@@ -308,12 +315,39 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     }
   }
 
+  /**
+   * Lists what each replica offers. Those that fail, or answer much later than the first, are left out.
+   * @throws {HubError} if none answers
+   */
+  async #listEach(
+    request: OpenRequest,
+    replicas: readonly Peer[],
+  ): Promise<readonly (ReplicaList & { readonly first: unknown })[]> {
+    const lists = new Map<Peer, ReplicaList & { readonly first: unknown }>();
+    const { promise: isEnough, resolve } = Promise.withResolvers<void>();
+    let cancelTimer: (() => void) | undefined;
+    let cause: unknown;
+    const all = replicas.map(async (replica) => {
+      try {
+        lists.set(replica, await this.#listOne(request, replica));
+        cancelTimer ??= this.peers.clock.after(LATE_LIST, resolve);
+      } catch (error) {
+        cause ??= error;
+      }
+    });
+    await Promise.race([Promise.all(all), isEnough]);
+    cancelTimer?.();
+    if (lists.size === 0) throw toHubError(cause);
+    return replicas.flatMap((replica) => lists.get(replica) ?? []);
+  }
+
   /** Lists what one replica offers. @throws {HubError} if it does not answer */
   async #listOne(
     { body, options }: OpenRequest,
     replica: Peer,
   ): Promise<ReplicaList & { readonly first: unknown }> {
     const { method } = options;
+    const offer = offerOf(replica, this.remote);
     const items: unknown[] = [];
     let first: unknown;
     let cursor: unknown;
@@ -324,7 +358,10 @@ export class NatsTransport implements ServerTransport, RequestOwner {
       cursor = (result as { readonly nextCursor?: unknown } | undefined)?.nextCursor;
       if (typeof cursor !== "string") break;
     }
-    return { digest: replica.servers.get(this.remote), items, first };
+    const machines = this.replicas
+      .filter((other) => offerOf(other, this.remote) === offer)
+      .map(({ name }) => name);
+    return { offer, machines, items, first };
   }
 
   /** Sends a request of the transport itself. @returns its result @throws {HubError} */
@@ -417,12 +454,12 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     for (const message of LIST_CHANGES) this.#events?.message(message);
   }
 
-  /** What the replicas offer together: the digests of their lists, in order of name. */
+  /** What the replicas offer together, in order of name. */
   get #currentOffer(): string {
-    const digests = distinctDigests(this.replicas, this.remote).map(({ servers }) =>
-      servers.get(this.remote),
+    const { replicas } = this;
+    return JSON.stringify(
+      distinctReplicas(replicas, this.remote).map((replica) => offerOf(replica, this.remote)),
     );
-    return JSON.stringify(digests);
   }
 
   #close(cause: HubError): void {
@@ -437,6 +474,8 @@ export class NatsTransport implements ServerTransport, RequestOwner {
   }
 }
 
+/** Time that all replicas have to list what they offer after the first has, in ms. */
+const LATE_LIST = 5_000;
 /** The id of the requests by which a transport lists replicas. */
 const LIST_ID = 0;
 const DEFAULT_VERSION = "2026-07-28";
