@@ -104,6 +104,8 @@ export class Exporter {
   /** The functions that end the subscriptions for each exported server. */
   readonly #subscriptions = new Map<string, () => void>();
   readonly #subsets = new Map<string, ServerSubset>();
+  /** A cache of `parseRequestSubject`. */
+  readonly #addresses = new Map<string, ReceivedAddress>();
   readonly #unsubscribe: (() => void)[] = [];
   #users: ReadonlyMap<string, FleetUser> = new Map();
   #servers: readonly ExportedServer[] = [];
@@ -286,7 +288,7 @@ export class Exporter {
     this.#requests++;
     let id: Request["id"] | undefined;
     try {
-      const address = parseRequestSubject(message.subject);
+      const address = this.#addressOf(message.subject);
       if (address === undefined || address.server !== server)
         throw new HubError("headerMismatch", "The subject is not one of a request.");
       if (!this.#isInboxOf(address.tenant, reply)) {
@@ -317,6 +319,17 @@ export class Exporter {
     } catch (thrown) {
       this.#refuse(reply, id, toHubError(thrown).toRpc());
     }
+  }
+
+  /** Reads the subject of a request. Most are like one before. */
+  #addressOf(subject: string): ReceivedAddress | undefined {
+    let address = this.#addresses.get(subject);
+    if (address === undefined) {
+      address = parseRequestSubject(subject);
+      if (this.#addresses.size >= MAX_ADDRESSES) this.#addresses.clear();
+      if (address !== undefined) this.#addresses.set(subject, address);
+    }
+    return address;
   }
 
   #handle(address: ReceivedAddress, request: Request, message: BusMessage): void {
@@ -409,6 +422,8 @@ export class Exporter {
 }
 
 const MAX_WARNINGS = 20;
+/** Maximum number of subjects that are remembered. NATS allows up to 4 KiB for each. */
+const MAX_ADDRESSES = 1000;
 /**
  * Follows the inbox in the subjects on which NATS says that nobody reads an answer. They are not below the inbox: NATS
  * says it to one subscription only, which could be that of the importer.
