@@ -75,8 +75,9 @@ export interface ExporterOptions {
   warn(text: string): void;
 }
 
-/** Maximum number of requests in flight: of all peers. */
+/** Maximum numbers of requests in flight: of all users, and of one, so that nobody can take the place of all others. */
 const MAX_IN_FLIGHT = 10_000;
+const MAX_OF_USER = 5_000;
 /** Time that requests have to end after the hub has left the fleet, in ms. */
 const DRAIN_LIMIT = 10_000;
 /** The queue group of the hubs that export a server of the same name. */
@@ -99,6 +100,8 @@ export class Exporter {
   readonly #options: ExporterOptions;
   readonly #requestReader = new ModernRequestReader();
   readonly #responses = new IdMap<NatsResponse>();
+  /** Number of requests in flight by `tenant/user`, as the subjects say it. */
+  readonly #openOfUser = new Map<string, number>();
   /** Handlers of requests, by user; undefined is the key for users that cannot be told apart. */
   readonly #clients = new Map<string | undefined, ModernRequestTarget>();
   /** The functions that end the subscriptions for each exported server. */
@@ -255,13 +258,12 @@ export class Exporter {
       this.#options.bus.publish(reply, encodeAnnouncement(this.#announcement));
   }
 
-  #answerPing({ reply }: BusMessage): void {
+  /** Answers a ping: without the servers, unless it asks for them by not being empty. */
+  #answerPing({ reply, data }: BusMessage): void {
     if (!this.#mayAnswer(reply)) return;
-    const { name, instance, version } = this.#options;
-    this.#options.bus.publish(
-      reply,
-      encodeAnnouncement({ hub: name, instance, version, servers: [] }),
-    );
+    const all = this.#announcement;
+    const announcement = data.length > 0 ? all : { ...all, servers: [] };
+    this.#options.bus.publish(reply, encodeAnnouncement(announcement));
   }
 
   /** Whether a subject is one of an inbox. Whoever asks must not make this hub publish to other subjects. */
@@ -310,8 +312,10 @@ export class Exporter {
         return;
       }
       id = request.id;
-      if (this.#responses.size >= MAX_IN_FLIGHT) {
-        const text = `This machine works at ${MAX_IN_FLIGHT} requests already.`;
+      const ofUser = this.#openOfUser.get(`${address.tenant}/${address.user}`) ?? 0;
+      if (this.#responses.size >= MAX_IN_FLIGHT || ofUser >= MAX_OF_USER) {
+        const isOfUser = ofUser >= MAX_OF_USER;
+        const text = `This machine works at ${isOfUser ? `${MAX_OF_USER} requests of this user` : `${MAX_IN_FLIGHT} requests`} already.`;
         this.#refuse(reply, id, { code: BUSY, message: text, data: { code: "hubBusy" } });
         return;
       }
@@ -354,6 +358,8 @@ export class Exporter {
       onEnd: this.#onEnd,
     });
     response.tableKey = this.#nextKey++;
+    response.user = `${address.tenant}/${address.user}`;
+    this.#openOfUser.set(response.user, (this.#openOfUser.get(response.user) ?? 0) + 1);
     this.#responses.set(response.tableKey, response);
     try {
       this.#clientsOf(key).handle(
@@ -411,6 +417,10 @@ export class Exporter {
 
   readonly #onEnd = (response: NatsResponse): void => {
     this.#responses.remove(response.tableKey);
+    const { user } = response;
+    const left = (this.#openOfUser.get(user) ?? 0) - 1;
+    if (left > 0) this.#openOfUser.set(user, left);
+    else this.#openOfUser.delete(user);
     if (this.#responses.size === 0) this.#isIdle?.resolve();
   };
 

@@ -53,6 +53,8 @@ export class NatsResponse implements ModernResponder {
   readonly isPipe = false;
   /** The key of this response in the exporter's map of responses. */
   tableKey = -1;
+  /** Who has sent the request, as its subject says: `tenant/user`. */
+  user = "";
   readonly #options: NatsResponseOptions;
   readonly #unsubscribe: () => void;
   #cancelTimer: () => void = () => {};

@@ -46,9 +46,12 @@ export const WATCH = {
 
 /** Maximum number of requests of this hub that are open at one other hub. */
 export const MAX_OPEN = 1024;
-/** Maximum number of hubs that are known. */
+/** Maximum numbers of hubs that are known, and of servers that they export together. */
 const MAX_PEERS = 4096;
+const MAX_SERVERS = 100_000;
 const NO_BYTES = new Uint8Array();
+/** In a ping: asks a hub what it exports, too. */
+const WITH_SERVERS = utf8("servers");
 /** Cancels a request whose id is not known any more. */
 const GIVEN_UP = utf8(
   '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"reason":"The answer is not needed any more."}}',
@@ -67,6 +70,8 @@ export interface Peer {
   servers: ReadonlyMap<string, string | undefined>;
   /** Number of requests that are open there, without subscriptions. */
   open: number;
+  /** When it was last asked itself what it exports, because somebody said otherwise. */
+  askedAt: number;
   /** Number of pings since the last sign of life. */
   missed: number;
   pingedAt: number;
@@ -129,6 +134,8 @@ export class FleetPeers {
   #natsAnsweredAt = -Infinity;
   /** Number of requests that are open at any hub, without subscriptions. */
   #calls = 0;
+  /** Number of servers that all hubs export together. */
+  #serverCount = 0;
   #recoveredAt = -Infinity;
   #askedAgainAt = -Infinity;
   #isClosed = false;
@@ -271,6 +278,7 @@ export class FleetPeers {
     if (peer === undefined || !peer.servers.has(server) || this.isSettling) return;
     const servers = new Map(peer.servers);
     servers.delete(server);
+    this.#serverCount--;
     this.#remember(peer);
     peer.servers = servers;
     this.#emit({ kind: "changed", hub });
@@ -289,11 +297,12 @@ export class FleetPeers {
   readonly #receive = (message: BusMessage): void => {
     const to = message.subject.slice(this.#inbox.length);
     if (to.startsWith(PING_TOKEN)) this.#onPong(to.slice(PING_TOKEN.length), message);
+    else if (to.startsWith(OFFER_TOKEN)) this.#onOffer(to.slice(OFFER_TOKEN.length), message);
     else if (to.startsWith(PROBE_TOKEN)) {
       if (message.hasNoResponders)
         this.#requests.get(Number(to.slice(PROBE_TOKEN.length)))?.forgotten();
     } else if (to === "who") {
-      if (!message.hasNoResponders) this.#onAnnouncement(message);
+      if (!message.hasNoResponders) this.#onHearsay(message);
     } else {
       const request = this.#requests.get(Number(to));
       if (request === undefined) {
@@ -307,14 +316,51 @@ export class FleetPeers {
     }
   };
 
-  readonly #onUp = (message: BusMessage): void => {
-    if (hubOf(message.subject) === readAnnouncement(message.data)?.hub)
-      this.#onAnnouncement(message);
+  readonly #onUp = ({ subject, data }: BusMessage): void => {
+    const announcement = readAnnouncement(data);
+    if (announcement !== undefined && announcement.hub === hubOf(subject))
+      this.#onAnnouncement(announcement);
   };
 
-  #onAnnouncement({ data }: BusMessage): void {
+  /**
+   * An answer to the question who is there. Anybody who gets that question can answer it in the name of another hub, so
+   * what contradicts the known is only a reason to ask that hub: NATS permits its subjects to nobody else.
+   */
+  #onHearsay({ data }: BusMessage): void {
     const announcement = readAnnouncement(data);
-    if (announcement === undefined || announcement.instance === this.#options.instance) return;
+    if (announcement === undefined) return;
+    const known = this.#peers.get(announcement.hub);
+    if (known === undefined) this.#onAnnouncement(announcement);
+    else if (
+      known.instance !== announcement.instance ||
+      !areEqual(known.servers, serversOf(announcement))
+    )
+      this.#askOffer(known);
+  }
+
+  /** Asks a hub itself what it exports, but not more often than necessary, because others cause it. */
+  #askOffer(peer: Peer): void {
+    const now = this.clock.now();
+    if (now - peer.askedAt < WATCH.askAgain) return;
+    peer.askedAt = now;
+    const reply = `${this.#inbox}${OFFER_TOKEN}${Buffer.from(peer.name, "utf8").toString("base64url")}`;
+    this.bus.publish(Subject.ping(peer.name), WITH_SERVERS, { reply });
+  }
+
+  #onOffer(token: string, message: BusMessage): void {
+    const hub = Buffer.from(token, "base64url").toString("utf8");
+    const peer = this.#peers.get(hub);
+    if (message.hasNoResponders) {
+      if (peer !== undefined && !this.isSettling) this.#lost(peer, "is not connected any more");
+      return;
+    }
+    const announcement = readAnnouncement(message.data);
+    if (announcement?.hub === hub) this.#onAnnouncement(announcement);
+  }
+
+  /** A hub says what it exports. */
+  #onAnnouncement(announcement: Announcement): void {
+    if (announcement.instance === this.#options.instance) return;
     const { hub, instance, version } = announcement;
     const servers = serversOf(announcement);
     const known = this.#peers.get(hub);
@@ -325,11 +371,14 @@ export class FleetPeers {
       peer.missed = 0;
       peer.isLeaving = false;
       if (areEqual(peer.servers, servers)) return;
+      if (!this.#hasRoomFor(servers.size - peer.servers.size)) return;
+      this.#serverCount += servers.size - peer.servers.size;
       peer.servers = servers;
       this.#emit({ kind: "changed", hub });
       return;
     }
-    if (this.#peers.size >= MAX_PEERS) return;
+    if (this.#peers.size >= MAX_PEERS || !this.#hasRoomFor(servers.size)) return;
+    this.#serverCount += servers.size;
     const added: Peer = {
       name: hub,
       instance,
@@ -337,6 +386,7 @@ export class FleetPeers {
       requestHead: requestHead(this.tenant, this.user, hub),
       token: `${instance}.${Buffer.from(hub, "utf8").toString("base64url")}`,
       servers,
+      askedAt: -Infinity,
       open: 0,
       missed: 0,
       pingedAt: 0,
@@ -348,6 +398,10 @@ export class FleetPeers {
     this.#byToken.set(added.token, added);
     this.#firstAnswer.resolve();
     this.#emit({ kind: "joined", hub, servers: [...servers.keys()] });
+  }
+
+  #hasRoomFor(more: number): boolean {
+    return more <= 0 || this.#serverCount + more <= MAX_SERVERS;
   }
 
   /** A hub says that it ends. That alone ends nothing, because others may say it: a ping decides. */
@@ -537,6 +591,7 @@ export class FleetPeers {
   #lost(peer: Peer, reason: string): void {
     this.#remember(peer);
     this.#peers.delete(peer.name);
+    this.#serverCount -= peer.servers.size;
     this.#calls -= peer.open;
     peer.open = 0;
     this.#byToken.delete(peer.token);
@@ -565,6 +620,7 @@ export class FleetPeers {
 
 const PING_TOKEN = "ping.";
 const PROBE_TOKEN = "probe.";
+const OFFER_TOKEN = "offer.";
 
 function serversOf({ servers }: Announcement): ReadonlyMap<string, string | undefined> {
   return new Map(servers.map(({ name, digest }) => [name, digest]));
