@@ -258,6 +258,16 @@ export interface ServerListing extends ItemsByKind {
   readonly metas?: ListMetas | undefined;
   /** The server's capabilities, apart from those for lists; undefined: not known. */
   readonly declared?: ServerCapabilities | undefined;
+  /** What some machines with the server have instead of what is listed; absent if there is no such thing. */
+  readonly differing?: readonly DifferingItem[] | undefined;
+}
+
+/** An item as some machines with a server have it, while others have the one that is listed under the same name. */
+export interface DifferingItem {
+  readonly kind: "tools" | "prompts";
+  readonly item: ListedItem;
+  /** The names of the machines. */
+  readonly machines: readonly string[];
 }
 
 export type ListMetas = Readonly<Partial<Record<Kind, string>>>;
@@ -322,8 +332,17 @@ export function sameListings(a: ServerListing, b: ServerListing): boolean {
     sameCacheHints(a.hints, b.hints) &&
     JSON.stringify(a.metas) === JSON.stringify(b.metas) &&
     JSON.stringify(a.declared) === JSON.stringify(b.declared) &&
-    KINDS.every((kind) => sameItems(a[kind], b[kind]))
+    KINDS.every((kind) => sameItems(a[kind], b[kind])) &&
+    sameDiffering(a.differing ?? [], b.differing ?? [])
   );
+}
+
+function sameDiffering(a: readonly DifferingItem[], b: readonly DifferingItem[]): boolean {
+  const [own, other] = [a, b].map((all) => ({
+    places: JSON.stringify(all.map(({ kind, machines }) => [kind, machines])),
+    items: all.map(({ item }) => item),
+  }));
+  return own?.places === other?.places && sameItems(own?.items ?? [], other?.items ?? []);
 }
 
 function sameCacheHints(a: CacheHints | undefined, b: CacheHints | undefined): boolean {

@@ -41,8 +41,9 @@ export function pinsDocument({
     pin: level,
     compared: isCompared,
     ...(fault !== undefined && { fault }),
-    pending: pending.map(({ acceptedAt, peerThen, peerNow, parts, ...rest }) => ({
+    pending: pending.map(({ acceptedAt, peerThen, peerNow, parts, machines, ...rest }) => ({
       ...rest,
+      ...(machines !== undefined && { machines }),
       ...(acceptedAt !== undefined && { acceptedAt }),
       ...(peerThen !== undefined && { peerThen }),
       ...(peerNow !== undefined && { peerNow }),

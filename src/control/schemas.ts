@@ -783,7 +783,7 @@ export const pinnedDefinitionSchema = v.object({
  * What a server lists that is not accepted. `pin`: what happens with it. `compared`: whether the server was listed and
  * compared. `fault`: why it could not be compared, as a sentence; then nothing of it counts as accepted. In `pending`:
  * `reason`: `new`, `changed`, `finding` (the scan has found something) or `pinFile` (the pin file has it otherwise, or
- * lacks it); `peerThen` and `peerNow`: the server's name and version when the accepted definition was seen, and now;
+ * lacks it); `machines`: those of a fleet whose server has it so, while the list is that of another machine; `peerThen` and `peerNow`: the server's name and version when the accepted definition was seen, and now;
  * `parts`: what has changed, in order; `omitted`: the number of changes that are left out. Invisible characters are
  * escaped.
  */
@@ -797,6 +797,7 @@ export const pinsSchema = v.object({
       v.object({
         ...pinnedDefinitionSchema.entries,
         reason: v.picklist(["new", "changed", "finding", "pinFile"]),
+        machines: v.optional(v.pipe(v.array(v.string()), v.readonly())),
         acceptedAt: v.optional(time),
         peerThen: v.optional(v.string()),
         peerNow: v.optional(v.string()),

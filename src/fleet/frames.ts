@@ -26,6 +26,11 @@ export function frameKindOf(value: string): FrameKind | undefined {
   return FRAME_KINDS.find((kind) => kind === value);
 }
 
+/**
+ * Time after which an answer first shows that it is still being worked at, in ms: a request may have been cancelled
+ * before its exporter had subscribed to the subject of that.
+ */
+export const FIRST_KEEP_ALIVE = 2_000;
 /** How often an answer that takes long shows that it is still being worked at, in ms. */
 export const KEEP_ALIVE = 15_000;
 /** Time without any frame after which the answer of a peer that cannot be pinged is lost, in ms. */

@@ -1,3 +1,4 @@
+import { Buffer } from "node:buffer";
 import type { ConnectionOptions, Msg, MsgHdrs, NatsConnection } from "@nats-io/transport-node";
 import { settlesWithin } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
@@ -116,6 +117,7 @@ class NatsBus implements Bus {
   readonly #listeners = new Set<(event: BusEvent) => void>();
   /** The headers that were sent before, as the client of NATS has them. */
   readonly #encoded = new WeakMap<BusHeaders, MsgHdrs>();
+  readonly #received = new ReceivedHeaders();
   /** What is sent when the connection is there again, and the size of that in bytes. */
   #kept: (() => void)[] = [];
   #keptSize = 0;
@@ -169,6 +171,7 @@ class NatsBus implements Bus {
     if (own === undefined) {
       own = this.#headers();
       for (const [name, value] of headers) own.append(name, value);
+      fixEncoding(own);
       this.#encoded.set(headers, own);
     }
     this.#connection.publish(
@@ -185,7 +188,7 @@ class NatsBus implements Bus {
       callback: (error, message) => {
         if (error !== null) return;
         try {
-          receive(new ReceivedMessage(message));
+          receive(new ReceivedMessage(message, this.#received));
         } catch (fault) {
           // The client of NATS stops reading if a callback throws.
           this.#emit({ kind: "fault", error: fault });
@@ -259,9 +262,15 @@ const NO_RESPONDERS = 503;
 
 class ReceivedMessage implements BusMessage {
   readonly #message: Msg;
+  readonly #known: ReceivedHeaders;
+  #headers: HeaderBlock | undefined;
+  readonly data: Uint8Array;
 
-  constructor(message: Msg) {
+  constructor(message: Msg, known: ReceivedHeaders) {
     this.#message = message;
+    this.#known = known;
+    // The client of NATS makes a new view each time that it is asked.
+    this.data = message.data;
   }
 
   get subject(): string {
@@ -272,15 +281,70 @@ class ReceivedMessage implements BusMessage {
     return this.#message.reply ?? "";
   }
 
-  get data(): Uint8Array {
-    return this.#message.data;
-  }
-
   header(name: string): string {
-    return this.#message.headers?.get(name) ?? "";
+    return this.#block.values.get(name) ?? "";
   }
 
   get hasNoResponders(): boolean {
-    return this.#message.data.length === 0 && this.#message.headers?.code === NO_RESPONDERS;
+    return this.data.length === 0 && this.#block.code === NO_RESPONDERS;
   }
+
+  get #block(): HeaderBlock {
+    this.#headers ??= this.#known.read(this.#message, this.data);
+    return this.#headers;
+  }
+}
+
+/** The headers of a message. */
+interface HeaderBlock {
+  /** The status that NATS itself reports; 0: none. */
+  readonly code: number;
+  readonly values: ReadonlyMap<string, string>;
+}
+
+const NO_HEADERS: HeaderBlock = { code: 0, values: new Map() };
+/** Maximum size of a header block that is kept, in bytes, and number of those. */
+const KEPT_HEADERS = { bytes: 512, blocks: 1000 } as const;
+
+/**
+ * Reads the headers of received messages. Most have the same as one before: those are compared as bytes, because the
+ * client of NATS takes longer to decode them than for the rest of a message.
+ */
+class ReceivedHeaders {
+  readonly #blocks = new Map<string, HeaderBlock>();
+
+  read(message: Msg & { size?(): number }, data: Uint8Array): HeaderBlock {
+    const { subject, reply = "" } = message;
+    const { buffer, byteOffset, length } = data;
+    // The client of NATS does not tell where the headers are: they end where the data begins.
+    const size = (message.size?.() ?? NaN) - subject.length - reply.length - length;
+    if (size === 0) return NO_HEADERS;
+    const isKept = size > 0 && size <= KEPT_HEADERS.bytes && size <= byteOffset;
+    if (!isKept) return decodeHeaders(message);
+    const text = Buffer.from(buffer, byteOffset - size, size).toString("latin1");
+    // The size counts bytes: if the subject is not ASCII, this begins too early.
+    if (!text.startsWith(HEADERS_START)) return decodeHeaders(message);
+    let block = this.#blocks.get(text);
+    if (block === undefined) {
+      block = decodeHeaders(message);
+      if (this.#blocks.size >= KEPT_HEADERS.blocks) this.#blocks.clear();
+      this.#blocks.set(text, block);
+    }
+    return block;
+  }
+}
+
+const HEADERS_START = "NATS/1.0";
+
+function decodeHeaders({ headers }: Msg): HeaderBlock {
+  if (headers === undefined) return NO_HEADERS;
+  const values = new Map<string, string>();
+  for (const [name, [value = ""]] of headers) values.set(name, value);
+  return { code: headers.code, values };
+}
+
+/** Makes the client of NATS encode headers once, and not with each message. They must not be changed afterwards. */
+function fixEncoding(headers: MsgHdrs & { encode?(): Uint8Array }): void {
+  const bytes = headers.encode?.();
+  if (bytes !== undefined) headers.encode = () => bytes;
 }

@@ -208,7 +208,12 @@ export class Hub {
       sha256: digest,
       openStore: options.openBaselines,
       redact: (text) => options.redact?.(text) ?? text,
-      identityOf: (server) => this.approvals.identityOf(server),
+      identityOf: (server) => {
+        const { spec } = server;
+        if (spec.kind !== "fleet") return this.approvals.identityOf(server);
+        // Machines come and go, and a server of the fleet is expected to be the same on all of them.
+        return this.approvals.identityOf({ ...server, spec: { ...spec, machine: undefined } });
+      },
       findSuspicious: (...args) => this.scanned.findSuspicious(...args),
     });
     this.#pool = new ServerPool({

@@ -5,12 +5,13 @@ import type { PinFileContent } from "../manifest/pin-file.ts";
 import type { PinLevel } from "../manifest/manifest.ts";
 import { type Definition, keyOf, sourcesOf } from "../pins/definitions.ts";
 import { pinLevelOf } from "../pins/level.ts";
-import type {
-  DescribedDefinition,
-  PendingDefinition,
-  PinnedServer,
-  Pins,
-  Review,
+import {
+  type DescribedDefinition,
+  type PendingDefinition,
+  pendingOf,
+  type PinnedServer,
+  type Pins,
+  type Review,
 } from "../pins/pins.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { ServerPool } from "../upstream/pool.ts";
@@ -72,7 +73,7 @@ export class PinnedServers {
   /** The number of pending definitions of a server. */
   pendingCount(server: string): number {
     const keys = this.#reviewsOf(server).flatMap(({ review }) =>
-      [...review.pending.values()].map((each) => `${keyOf(each)}\n${each.digest}`),
+      pendingOf(review).map((each) => `${keyOf(each)}\n${each.digest}`),
     );
     return new Set(keys).size;
   }
@@ -115,7 +116,7 @@ export class PinnedServers {
   async accept(name: string, choice: PinChoice): Promise<readonly Definition[]> {
     await this.#reviewed(name);
     const reviews = this.#reviewsOf(name);
-    const pending = reviews.flatMap(({ review }) => [...review.pending.values()]);
+    const pending = reviews.flatMap(({ review }) => pendingOf(review));
     if (choice !== "all") checkChoice(name, choice, pending);
     const byName = choice === "all" ? undefined : Map.groupBy(choice, (chosen) => chosen.name);
     const isChosen = (each: PendingDefinition): boolean =>
@@ -192,7 +193,7 @@ export class PinnedServers {
       .map(({ name }) => name)
       .filter((name) =>
         this.#reviewsOf(name).some(
-          ({ review }) => review.pending.size > 0 || review.fault !== undefined,
+          ({ review }) => pendingOf(review).length > 0 || review.fault !== undefined,
         ),
       );
     if (names.length === 0) return;

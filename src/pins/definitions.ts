@@ -77,6 +77,23 @@ export function sourcesByKey(listing: PinnedListing): ReadonlyMap<string, Defini
   return sources;
 }
 
+/** A tool or prompt as some machines with its server have it, while others have it as it is listed. */
+export interface DifferingSource {
+  readonly source: DefinitionSource;
+  readonly machines: readonly string[];
+}
+
+export function differingSourcesOf({
+  differing = [],
+}: Pick<ServerListing, "differing">): readonly DifferingSource[] {
+  return differing
+    .filter(({ item }) => isShowable(item))
+    .map(({ kind, item, machines }) => ({
+      source: { kind: kind === "tools" ? "tool" : "prompt", name: item.key, item },
+      machines,
+    }));
+}
+
 /**
  * Size of a tool or prompt above which its parts are not told apart, in bytes: they would take many times as much, and
  * calls wait meanwhile.

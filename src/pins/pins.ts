@@ -29,6 +29,8 @@ import {
   type Definition,
   definitionOf,
   type DefinitionSource,
+  type DifferingSource,
+  differingSourcesOf,
   keyOf,
   type PartChange,
   partChangesOf,
@@ -83,6 +85,12 @@ export interface PendingDefinition extends Definition {
   readonly reason: PendingReason;
 }
 
+/** A definition that is not accepted, of machines whose server does not define it as it is listed. */
+export interface DifferingDefinition extends PendingDefinition {
+  readonly machines: readonly string[];
+  readonly source: DefinitionSource;
+}
+
 /** The result of the comparison of a listing with what was accepted. */
 export interface Review {
   /** The listing that was compared. */
@@ -92,6 +100,8 @@ export interface Review {
   /** The tools and prompts that `accepted` lacks; undefined if there are none. */
   readonly withheld: ServerListing | undefined;
   readonly pending: ReadonlyMap<string, PendingDefinition>;
+  /** What only some machines with the server define so: it is not listed, and so withheld from nobody. */
+  readonly differing: readonly DifferingDefinition[];
   /**
    * Why nothing of the server counts as accepted: it could not be compared, or the pin file cannot be used. Undefined: all
    * was compared.
@@ -110,6 +120,13 @@ export interface DescribedDefinition extends PendingDefinition {
   readonly peerNow: string | undefined;
   /** What has changed, by parts; all parts if there is no accepted definition, or it was too large to be kept. */
   readonly parts: readonly PartChange[];
+  /** The machines whose server defines it so, if others have what is listed. */
+  readonly machines?: readonly string[] | undefined;
+}
+
+/** All definitions that are not accepted. */
+export function pendingOf({ pending, differing }: Review): readonly PendingDefinition[] {
+  return [...pending.values(), ...differing];
 }
 
 /** Maximum length of an alert's text, and of the part about one definition, in UTF-16 units. */
@@ -159,6 +176,7 @@ export class Pins {
       listing,
       ...split(listing, () => true),
       pending: new Map(),
+      differing: [],
       fault,
     });
     const all = { accepted: listing, withheld: undefined };
@@ -174,19 +192,46 @@ export class Pins {
       if (isTurnOver()) await nextTurn();
       const byKey = new Map(pending.map((each) => [keyOf(each), each]));
       const parts = byKey.size === 0 ? all : split(listing, (key) => byKey.has(key));
+      const differing = await this.#differingOf(server, listing, isOver);
       // The file is written only when all is accepted, so what is pending must be known without it, too.
       review =
         pinFile !== undefined && "unusable" in pinFile
-          ? { ...nothing(pinFile.unusable), pending: byKey }
-          : { listing, ...parts, pending: byKey, fault: undefined };
+          ? { ...nothing(pinFile.unusable), pending: byKey, differing }
+          : { listing, ...parts, pending: byKey, differing, fault: undefined };
     } catch (thrown) {
       // Where nothing can be stored there is no baseline, and nobody has asked for more than to be warned of changes.
       review =
         pinLevelOf(server.spec) === "block"
           ? nothing(toHubError(thrown).message)
-          : { listing, ...all, pending: new Map(), fault: undefined, isUncompared: true };
+          : { ...nothing(""), ...all, fault: undefined, isUncompared: true };
     }
     return review;
+  }
+
+  /** What other machines define otherwise than it is listed, and otherwise than it was accepted. */
+  async #differingOf(
+    server: PinnedServer,
+    listing: ServerListing,
+    isOver: () => boolean,
+  ): Promise<readonly DifferingDefinition[]> {
+    const all = differingSourcesOf(listing);
+    if (all.length === 0) return [];
+    const definitions = await this.#definitionsOf(
+      all.map(({ source }) => source),
+      isOver,
+    );
+    const accepted = await (await this.store).digests(await this.#keyOf(server));
+    const differing = new Map<string, DifferingDefinition>();
+    for (const [i, definition] of definitions.entries()) {
+      const { source, machines } = all[i] as DifferingSource;
+      const known = typeof accepted === "string" ? undefined : accepted.get(keyOf(definition));
+      if (known?.has(definition.digest) === true) continue;
+      const key = `${keyOf(definition)}\n${definition.digest}`;
+      const names = [...(differing.get(key)?.machines ?? []), ...machines];
+      const reason = known === undefined ? "new" : "changed";
+      differing.set(key, { ...definition, reason, source, machines: names });
+    }
+    return [...differing.values()];
   }
 
   definitionOf(source: DefinitionSource): Definition {
@@ -297,23 +342,31 @@ export class Pins {
   }
 
   /**
-   * The pending definitions of a connection, for people, in the order of the listing.
-   * @param pending those to describe
+   * The definitions of a connection that are not accepted, for people, in the order of the listing; then those that
+   * only some machines have.
+   * @param chosen those to describe
    */
   async describe(
     server: PinnedServer,
-    { listing, ...review }: Review,
-    pending = review.pending,
+    review: Review,
+    { pending, differing }: Pick<Review, "pending" | "differing"> = review,
   ): Promise<readonly DescribedDefinition[]> {
-    if (pending.size === 0) return [];
+    if (pending.size === 0 && differing.length === 0) return [];
     const baseline = await this.#baselineOf(server);
     const accepted = Map.groupBy(baseline?.accepted ?? [], keyOf);
     const described: DescribedDefinition[] = [];
-    for (const source of sourcesOf(listing)) {
+    for (const source of pending.size === 0 ? [] : sourcesOf(review.listing)) {
       const own = pending.get(keyOf(source));
       if (own === undefined) continue;
       if (isTurnOver()) await nextTurn();
       described.push(this.#describe(server, source, own, accepted.get(keyOf(own)) ?? []));
+    }
+    for (const { source, machines, ...own } of differing) {
+      if (isTurnOver()) await nextTurn();
+      described.push({
+        ...this.#describe(server, source, own, accepted.get(keyOf(own)) ?? []),
+        machines: machines.map(escapeDeceptive),
+      });
     }
     return described;
   }
@@ -387,6 +440,17 @@ export class Pins {
         const accepted = { ...definition, at, ...(peer !== undefined && { peer }), parts };
         own.added.set(definition.digest, accepted);
       }
+      // What is accepted of one machine replaces nothing that another one has.
+      for (const { source } of differingSourcesOf(review.listing))
+        digests.add(this.definitionOf(source).digest);
+      for (const pending of review.differing) {
+        if (isTurnOver()) await nextTurn();
+        const { kind, name, digest, source } = pending;
+        if (own.added.has(digest) || !isChosen(pending)) continue;
+        const parts = partsOf(source);
+        const accepted = { kind, name, digest, at, ...(peer !== undefined && { peer }), parts };
+        own.added.set(digest, accepted);
+      }
     }
     const accepted: Definition[] = [];
     for (const [key, { spec, added: byDigest }] of chosen) {
@@ -436,27 +500,26 @@ export class Pins {
     this.#reviews.set(review.listing, review).set(review.accepted, review);
     const { spec, connection } = server;
     const { alerts, bus } = this.#options;
-    const { pending, fault } = review;
+    const { fault } = review;
+    const pending = pendingOf(review);
     const key = `${spec.name}\n${connection}`;
-    const state = JSON.stringify([
-      fault ?? null,
-      pinLevelOf(spec),
-      ...[...pending.values()].map((each) => [keyOf(each), each.digest, each.reason]),
-    ]);
+    // In any order: what differs on another machine is listed when the first machine leaves, and not told again.
+    const texts = pending.map((each) => JSON.stringify([keyOf(each), each.digest, each.reason]));
+    const state = JSON.stringify([fault ?? null, pinLevelOf(spec), ...new Set(texts.sort())]);
     const before = this.#reported.get(key);
     if (before === state) return;
     this.#reported.set(key, state);
-    const isClean = pending.size === 0 && fault === undefined;
+    const isClean = pending.length === 0 && fault === undefined;
     // Before the alert, whose text takes time: who hears of it may look at once.
     if (before !== undefined || !isClean)
-      bus.emit({ kind: "pins", server: spec.name, pending: pending.size });
+      bus.emit({ kind: "pins", server: spec.name, pending: pending.length });
     // The scan itself raises an alert about what it finds.
-    const isChanged = [...pending.values()].some(({ reason }) => reason !== "finding");
+    const isChanged = pending.some(({ reason }) => reason !== "finding");
     if (!isChanged && fault === undefined) alerts.clear(spec.name, ["toolsChanged"], connection);
     else {
       const text = await this.#alertText(server, review);
       if (this.#reported.get(key) !== state) return;
-      const isRepeated = this.#noteChange(spec.name, [...pending.keys()]);
+      const isRepeated = this.#noteChange(spec.name, pending.map(keyOf));
       const again = isRepeated ? ({ repeated: true } as const) : {};
       alerts.raise({ kind: "toolsChanged", server: spec.name, text, ...again }, connection);
     }
@@ -477,13 +540,28 @@ export class Pins {
     const isBlocked = pinLevelOf(spec) === "block";
     if (review.fault !== undefined)
       return `${review.fault}${isBlocked ? ` So nothing of server "${spec.name}" is shown or called.` : ""}`;
-    const pending = [...review.pending].filter(([, { reason }]) => reason !== "finding");
-    const shownOnes = pending.slice(0, MAX_NAMES);
-    const described = await this.describe(server, review, new Map(shownOnes));
-    const shown = described.map(nameOf).join(", ");
-    const more = pending.length > MAX_NAMES ? ` and ${pending.length - MAX_NAMES} more` : "";
-    const isChange = pending.some(([, { reason }]) => reason !== "new");
-    const what = `Server "${spec.name}" ${isChange ? "changed what it says of" : "has added"} ${shown}${more}.`;
+    const isTold = ({ reason }: PendingDefinition): boolean => reason !== "finding";
+    const listed = [...review.pending.values()].filter(isTold);
+    const differing = review.differing.filter(isTold);
+    const described = await this.describe(server, review, {
+      pending: new Map(listed.slice(0, MAX_NAMES).map((each) => [keyOf(each), each])),
+      differing: differing.slice(0, MAX_NAMES),
+    });
+    const sentences: string[] = [];
+    if (listed.length > 0) {
+      const isChange = listed.some(({ reason }) => reason !== "new");
+      const verb = isChange ? "changed what it says of" : "has added";
+      sentences.push(`Server "${spec.name}" ${verb} ${namesOf(listed)}.`);
+    }
+    if (differing.length > 0) {
+      const machines = new Set(differing.flatMap((each) => each.machines));
+      const where = [...machines].slice(0, MAX_NAMES).map((name) => `"${escapeDeceptive(name)}"`);
+      const verb = machines.size === 1 ? "has" : "have";
+      sentences.push(
+        `Server "${spec.name}" is not the same on all machines: ${where.join(", ")} ${verb} another ${namesOf(differing)} than the machine whose list is used. Calls do not go there.`,
+      );
+    }
+    const what = sentences.join(" ");
     const effect = isBlocked ? " What is not accepted is neither shown nor called." : "";
     const how = `To see and accept it: toolmux pins ${spec.name}`;
     const diffs = described.map((each) =>
@@ -496,6 +574,12 @@ export class Pins {
     const text = `${what}${effect}\n${diffs.join("\n")}`;
     return this.#options.redact(text).slice(0, MAX_ALERT - end.length) + end;
   }
+}
+
+function namesOf(definitions: readonly Definition[]): string {
+  const shown = definitions.slice(0, MAX_NAMES).map(nameOf).join(", ");
+  const more = definitions.length - MAX_NAMES;
+  return more > 0 ? `${shown} and ${more} more` : shown;
 }
 
 function emptyBaseline({ name }: RunnableServer): Baseline {

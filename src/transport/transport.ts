@@ -142,6 +142,8 @@ export interface Transport {
   /** Stops reading, so that the peer sees backpressure; `resume` ends this. */
   pause(): void;
   resume(): void;
+  /** The entries that differ from those that were listed last. Absent if there is one server only. */
+  readonly differing?: readonly DifferingEntry[];
   /** Memory and processor use of the processes that the transport has started; undefined if there are none. */
   processStats(): Promise<ProcessStats | undefined>;
   /**
@@ -154,6 +156,18 @@ export interface Transport {
 /** Whether a request can be lost while the transport stays open. */
 export function mayLoseRequests({ kind }: Pick<Transport, "kind">): boolean {
   return kind === "http" || kind === "nats";
+}
+
+/**
+ * An entry of a list as some machines with a server have it, while others have the one that is listed under the same
+ * name. Calls do not go to the machines that have this one.
+ */
+export interface DifferingEntry {
+  readonly kind: "tools" | "prompts";
+  /** The JSON of the entry. */
+  readonly entry: Uint8Array;
+  /** The names of the machines. */
+  readonly machines: readonly string[];
 }
 
 /** A transport to a server. It knows the server's secrets, and redacts them. */

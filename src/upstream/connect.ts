@@ -24,7 +24,7 @@ export type PartialListing = Partial<ServerListing>;
 const OPTIONAL_KINDS = ["prompts", "resources", "resourceTemplates", "skills"] as const;
 
 export interface ListOptions {
-  readonly session: Pick<Session, "list" | "handshake" | "era" | "cacheHints" | "listMeta">;
+  readonly session: ListMetadataSource & Pick<Session, "list" | "handshake">;
   readonly signal: AbortSignal;
   /** Aborts the listing of all kinds but tools. */
   readonly optionalSignal: AbortSignal;
@@ -50,14 +50,17 @@ export async function listServer(options: ListOptions): Promise<PartialListing> 
   return Object.assign(base, ...listings) as PartialListing;
 }
 
-/** Returns the cache hints and the `_meta` of a server's lists. */
+type ListMetadataSource = Pick<Session, "era" | "cacheHints" | "listMeta" | "differing">;
+
+/** Returns the cache hints and the `_meta` of a server's lists, and what other machines have instead. */
 export function readListMetadata(
-  session: Pick<Session, "era" | "cacheHints" | "listMeta">,
-): Pick<ServerListing, "hints" | "metas"> {
-  const { listMeta: metas } = session;
+  session: ListMetadataSource,
+): Pick<ServerListing, "hints" | "metas" | "differing"> {
+  const { listMeta: metas, differing } = session;
   return {
     hints: readCacheHints(session),
     metas: metas.size === 0 ? undefined : Object.fromEntries(metas),
+    ...(differing !== undefined && { differing }),
   };
 }
 

@@ -3,7 +3,14 @@ import { type Edit, utf8 } from "../base/bytes.ts";
 import { type Clock, pause, withTimeLimit } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/hub-events.ts";
-import { type Kind, type ListedItem, readPage } from "../catalog/listing.ts";
+import { conforms } from "../catalog/conformance.ts";
+import {
+  type DifferingItem,
+  type Kind,
+  type ListedItem,
+  readItem,
+  readPage,
+} from "../catalog/listing.ts";
 import {
   bodyOf,
   buildError,
@@ -167,6 +174,8 @@ export class Session implements TransportEvents {
   readonly cacheHints: CacheHintTable = new Map();
   /** The `_meta` of the server's last lists, as JSON. */
   readonly listMeta = new Map<Kind, string>();
+  /** What differs from the server's last lists. */
+  readonly #differing = new Map<Kind, readonly DifferingItem[]>();
   #hasUndeclaredTools = false;
   /** Settles when it is known whether a server that declares no tools has some; undefined before that is asked. */
   #diagnosis: Promise<void> | undefined;
@@ -312,8 +321,19 @@ export class Session implements TransportEvents {
       requestPage: (method, params) => this.sendRequest(method, params, signal),
       warn,
     });
+    // Kept with the list that it belongs to: lists of other kinds are read at other times.
+    const differing = this.#transport.differing?.flatMap(({ kind: own, entry, machines }) => {
+      const item = own === kind ? readItem(entry, own, conforms) : undefined;
+      return item === undefined ? [] : [{ kind: own, item, machines }];
+    });
+    if (differing !== undefined) this.#differing.set(kind, differing);
     const sendsParamHeaders = kind === "tools" && this.#pending.sendsParamHeaders;
     return sendsParamHeaders ? dropUncallableTools(items, warn) : items;
+  }
+
+  /** What some machines with the server have instead of what was listed last; undefined if there is one server only. */
+  get differing(): readonly DifferingItem[] | undefined {
+    return this.#transport.differing && [...this.#differing.values()].flat();
   }
 
   /** What is wrong with the declared capabilities: texts that begin with a verb. */

@@ -17,7 +17,6 @@ import { scripted, toToml } from "../harness/manifest.ts";
 import type { RpcMessage } from "../harness/message.ts";
 import { type NatsServer, SKIP_WITHOUT_NATS, startNats } from "../harness/nats.ts";
 import { RawClient } from "../harness/raw-client.ts";
-import { soakFleet } from "../soak/fleet.ts";
 import { poll, waitFor, waitUntil } from "../harness/wait.ts";
 
 const it = itWith({ skip: SKIP_WITHOUT_NATS, timeout: 90_000 });
@@ -206,20 +205,6 @@ describe("a fleet over a NATS server", () => {
     client.end();
     hub.signal("SIGTERM");
     await hub.waitForExit(EXIT_LIMIT);
-  });
-
-  it("answers every call while machines are killed and started again, or says that it is lost", async () => {
-    const report = await soakFleet({
-      executable: executable(),
-      servers: 2,
-      calls: 10_000,
-      hasOutages: false,
-      print: () => {},
-    });
-    assert.deepEqual(report.faults, []);
-    assert.equal(report.unanswered, 0);
-    assert.equal(report.answered + report.lost, 10_000);
-    assert.ok(report.lost > 0, "machines were killed while calls were open");
   });
 
   it("carries a result of 60 MB, progress, a cancellation and a question over NATS with its defaults, and status says from where", async () => {

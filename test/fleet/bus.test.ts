@@ -91,6 +91,37 @@ function busContract(skip: string | false, open: () => Promise<Bus>): void {
     },
   );
 
+  it(
+    "gives each message the headers that it was sent with, whatever came before it",
+    { skip, timeout: 60_000 },
+    async () => {
+      const [a, b] = [await open(), await open()];
+      const got = collect(b, "own.>");
+      await b.roundTrip();
+      const like = [["N", "like"]] as const;
+      // More than are remembered, several times, of all lengths, on subjects whose letters take several bytes.
+      const sent = Array.from({ length: 3000 }, (_, i) => {
+        const [subject, reply] = [
+          `own.${i % 3 === 0 ? "ü€🧶" : "x"}`,
+          i % 2 === 0 ? "" : "réply.NATS/1.0",
+        ];
+        const value = `${i % 1100}${"v".repeat(i % 7 === 0 ? 600 : i % 5)}`;
+        const headers = i % 11 === 0 ? undefined : i % 13 === 0 ? like : ([["N", value]] as const);
+        return { subject, reply, headers };
+      });
+      for (const { subject, reply, headers } of sent)
+        a.publish(subject, utf8("{}"), {
+          ...(reply !== "" && { reply }),
+          ...(headers !== undefined && { headers }),
+        });
+      await waitFor("all messages", () => got.length === sent.length || undefined);
+      assert.deepEqual(
+        got.map((message) => [message.subject, message.reply, message.header("N")]),
+        sent.map(({ subject, reply, headers }) => [subject, reply, headers?.[0][1] ?? ""]),
+      );
+    },
+  );
+
   it("gives each message to one member of a group only", { skip, timeout: 60_000 }, async () => {
     const [a, b, c] = [await open(), await open(), await open()];
     const counts = [collect(b, "work.>", "q"), collect(c, "work.>", "q")];

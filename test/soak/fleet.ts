@@ -19,6 +19,8 @@ export interface FleetSoakOptions {
   /** Number of servers on each machine. */
   readonly servers: number;
   readonly calls: number;
+  /** Number of calls that are open at a time. With more of them, a call costs all processes less. */
+  readonly flight: number;
   /** Whether machines and NATS also die and stand still while calls are open. */
   readonly hasOutages: boolean;
   print(line: string): void;
@@ -41,7 +43,6 @@ export interface FleetSoakReport {
 
 const MACHINES = ["h1", "h2", "h3"] as const;
 type Machine = (typeof MACHINES)[number];
-const FLIGHT = 64;
 /** Number of calls that are open at each machine when it dies or stands still. */
 const OPEN = 30;
 /** Times within which all calls must be told of an outage, in ms. */
@@ -142,8 +143,9 @@ class FleetSoak {
     };
   }
 
-  /** Makes calls, `FLIGHT` at a time. After each third of them a machine is killed and started again. */
+  /** Makes calls, so many at a time. After each third of them a machine is killed and started again. */
   async #callWithKills(calls: number): Promise<void> {
+    const { flight } = this.#options;
     const kills: Promise<void>[] = [];
     const victims: Machine[] = ["h1", "h2"];
     let begun = 0;
@@ -159,10 +161,10 @@ class FleetSoak {
         await this.#call(at);
       }
     };
-    const work = Promise.all(Array.from({ length: FLIGHT }, worker));
+    const work = Promise.all(Array.from({ length: flight }, worker));
     await this.#finish("the calls", work, calls);
     await this.#finish("the machines that were started again", Promise.all(kills), 0);
-    if (this.#lost > 2 * FLIGHT) this.#faults.add(`${this.#lost} calls were lost by two kills`);
+    if (this.#lost > 2 * flight) this.#faults.add(`${this.#lost} calls were lost by two kills`);
   }
 
   async #replace(machine: Machine): Promise<void> {

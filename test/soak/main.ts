@@ -53,7 +53,7 @@ function summarize(report: SoakReport): string {
 }
 
 /** The size of the soak of a fleet. */
-const FLEET = { servers: 10, calls: 1_000_000, hasOutages: true } as const;
+const FLEET = { servers: 10, calls: 1_000_000, flight: 64, hasOutages: true } as const;
 
 function summarizeFleet(report: FleetSoakReport): string {
   const { answered, lost, unanswered, rate, slowest, told, faultCount } = report;

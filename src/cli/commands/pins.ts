@@ -179,15 +179,16 @@ function printServer(
 
 function printPending(pending: Pending, terminal: CommandContext["terminal"]): void {
   const { colors } = terminal.stdout;
-  const { reason, digest, acceptedAt, peerThen, peerNow } = pending;
+  const { reason, digest, acceptedAt, peerThen, peerNow, machines } = pending;
   const versions =
     peerThen !== undefined && peerNow !== undefined && peerThen !== peerNow
       ? `, ${sanitizeLine(peerThen)} → ${sanitizeLine(peerNow)}`
       : "";
   const since = acceptedAt === undefined ? "" : `, accepted ${formatAge(Date.now() - acceptedAt)}`;
+  const where = machines === undefined ? "" : ` on ${machines.map(sanitizeLine).join(", ")}`;
   const id = `@${digest.slice(0, SHOWN_DIGEST)}`;
   terminal.print(
-    `  ${sanitizeLine(nameOf(pending))} ${colors.dim(id)}: ${PENDING_REASONS[reason]}${since}${versions}`,
+    `  ${sanitizeLine(nameOf(pending))} ${colors.dim(id)}: ${PENDING_REASONS[reason]}${where}${since}${versions}`,
   );
   for (const line of linesOf({ ...pending, parts: pending.parts.map(withAllMembers) })) {
     const text = `      ${sanitizeLine(line)}`;

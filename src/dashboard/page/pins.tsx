@@ -67,7 +67,7 @@ function chosen({ kind, name, digest }: Pending) {
 }
 
 function PendingItem({
-  pending: { kind, name: ownName, reason, acceptedAt, peerThen, peerNow, parts },
+  pending: { kind, name: ownName, reason, machines, acceptedAt, peerThen, peerNow, parts },
   now,
   onAccept,
 }: {
@@ -89,6 +89,7 @@ function PendingItem({
           )}{" "}
           {REASONS[reason]}
           <span class="about">
+            {machines === undefined ? "" : ` on ${machines.join(", ")}`}
             {acceptedAt === undefined ? "" : `; accepted ${formatAgo(acceptedAt, now)}`}
             {peerThen !== undefined && peerNow !== undefined && peerThen !== peerNow
               ? `; ${peerThen}, now ${peerNow}`

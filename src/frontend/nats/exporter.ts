@@ -75,8 +75,9 @@ export interface ExporterOptions {
   warn(text: string): void;
 }
 
-/** Maximum number of requests in flight: of all peers. */
+/** Maximum numbers of requests in flight: of all users, and of one, so that nobody can take the place of all others. */
 const MAX_IN_FLIGHT = 10_000;
+const MAX_OF_USER = 5_000;
 /** Time that requests have to end after the hub has left the fleet, in ms. */
 const DRAIN_LIMIT = 10_000;
 /** The queue group of the hubs that export a server of the same name. */
@@ -99,11 +100,15 @@ export class Exporter {
   readonly #options: ExporterOptions;
   readonly #requestReader = new ModernRequestReader();
   readonly #responses = new IdMap<NatsResponse>();
+  /** Number of requests in flight by `tenant/user`, as the subjects say it. */
+  readonly #openOfUser = new Map<string, number>();
   /** Handlers of requests, by user; undefined is the key for users that cannot be told apart. */
   readonly #clients = new Map<string | undefined, ModernRequestTarget>();
   /** The functions that end the subscriptions for each exported server. */
   readonly #subscriptions = new Map<string, () => void>();
   readonly #subsets = new Map<string, ServerSubset>();
+  /** A cache of `parseRequestSubject`. */
+  readonly #addresses = new Map<string, ReceivedAddress>();
   readonly #unsubscribe: (() => void)[] = [];
   #users: ReadonlyMap<string, FleetUser> = new Map();
   #servers: readonly ExportedServer[] = [];
@@ -253,13 +258,12 @@ export class Exporter {
       this.#options.bus.publish(reply, encodeAnnouncement(this.#announcement));
   }
 
-  #answerPing({ reply }: BusMessage): void {
+  /** Answers a ping: without the servers, unless it asks for them by not being empty. */
+  #answerPing({ reply, data }: BusMessage): void {
     if (!this.#mayAnswer(reply)) return;
-    const { name, instance, version } = this.#options;
-    this.#options.bus.publish(
-      reply,
-      encodeAnnouncement({ hub: name, instance, version, servers: [] }),
-    );
+    const all = this.#announcement;
+    const announcement = data.length > 0 ? all : { ...all, servers: [] };
+    this.#options.bus.publish(reply, encodeAnnouncement(announcement));
   }
 
   /** Whether a subject is one of an inbox. Whoever asks must not make this hub publish to other subjects. */
@@ -286,7 +290,7 @@ export class Exporter {
     this.#requests++;
     let id: Request["id"] | undefined;
     try {
-      const address = parseRequestSubject(message.subject);
+      const address = this.#addressOf(message.subject);
       if (address === undefined || address.server !== server)
         throw new HubError("headerMismatch", "The subject is not one of a request.");
       if (!this.#isInboxOf(address.tenant, reply)) {
@@ -308,8 +312,10 @@ export class Exporter {
         return;
       }
       id = request.id;
-      if (this.#responses.size >= MAX_IN_FLIGHT) {
-        const text = `This machine works at ${MAX_IN_FLIGHT} requests already.`;
+      const ofUser = this.#openOfUser.get(`${address.tenant}/${address.user}`) ?? 0;
+      if (this.#responses.size >= MAX_IN_FLIGHT || ofUser >= MAX_OF_USER) {
+        const isOfUser = ofUser >= MAX_OF_USER;
+        const text = `This machine works at ${isOfUser ? `${MAX_OF_USER} requests of this user` : `${MAX_IN_FLIGHT} requests`} already.`;
         this.#refuse(reply, id, { code: BUSY, message: text, data: { code: "hubBusy" } });
         return;
       }
@@ -317,6 +323,17 @@ export class Exporter {
     } catch (thrown) {
       this.#refuse(reply, id, toHubError(thrown).toRpc());
     }
+  }
+
+  /** Reads the subject of a request. Most are like one before. */
+  #addressOf(subject: string): ReceivedAddress | undefined {
+    let address = this.#addresses.get(subject);
+    if (address === undefined) {
+      address = parseRequestSubject(subject);
+      if (this.#addresses.size >= MAX_ADDRESSES) this.#addresses.clear();
+      if (address !== undefined) this.#addresses.set(subject, address);
+    }
+    return address;
   }
 
   #handle(address: ReceivedAddress, request: Request, message: BusMessage): void {
@@ -341,6 +358,8 @@ export class Exporter {
       onEnd: this.#onEnd,
     });
     response.tableKey = this.#nextKey++;
+    response.user = `${address.tenant}/${address.user}`;
+    this.#openOfUser.set(response.user, (this.#openOfUser.get(response.user) ?? 0) + 1);
     this.#responses.set(response.tableKey, response);
     try {
       this.#clientsOf(key).handle(
@@ -398,6 +417,10 @@ export class Exporter {
 
   readonly #onEnd = (response: NatsResponse): void => {
     this.#responses.remove(response.tableKey);
+    const { user } = response;
+    const left = (this.#openOfUser.get(user) ?? 0) - 1;
+    if (left > 0) this.#openOfUser.set(user, left);
+    else this.#openOfUser.delete(user);
     if (this.#responses.size === 0) this.#isIdle?.resolve();
   };
 
@@ -409,6 +432,8 @@ export class Exporter {
 }
 
 const MAX_WARNINGS = 20;
+/** Maximum number of subjects that are remembered. NATS allows up to 4 KiB for each. */
+const MAX_ADDRESSES = 1000;
 /**
  * Follows the inbox in the subjects on which NATS says that nobody reads an answer. They are not below the inbox: NATS
  * says it to one subscription only, which could be that of the importer.

@@ -4,6 +4,7 @@ import type { RpcError } from "../../base/errors.ts";
 import type { CancelledBy } from "../../base/hub-events.ts";
 import type { Bus, BusHeaders, BusMessage } from "../../fleet/bus.ts";
 import {
+  FIRST_KEEP_ALIVE,
   FRAME_OVERHEAD,
   type FrameKind,
   Header,
@@ -53,6 +54,8 @@ export class NatsResponse implements ModernResponder {
   readonly isPipe = false;
   /** The key of this response in the exporter's map of responses. */
   tableKey = -1;
+  /** Who has sent the request, as its subject says: `tenant/user`. */
+  user = "";
   readonly #options: NatsResponseOptions;
   readonly #unsubscribe: () => void;
   #cancelTimer: () => void = () => {};
@@ -65,7 +68,7 @@ export class NatsResponse implements ModernResponder {
     this.#options = options;
     const { bus, reply } = options;
     this.#unsubscribe = bus.subscribe(`${reply}${CONTROL_SUFFIX}`, this.#onControl);
-    this.#keepAlive();
+    this.#keepAlive(FIRST_KEEP_ALIVE);
   }
 
   notify(message: EncodedMessage): void {
@@ -176,11 +179,11 @@ export class NatsResponse implements ModernResponder {
     });
   }
 
-  #keepAlive(): void {
-    this.#cancelTimer = this.#options.clock.after(KEEP_ALIVE, () => {
+  #keepAlive(after: number): void {
+    this.#cancelTimer = this.#options.clock.after(after, () => {
       if (this.#state !== "open") return;
       this.askReader();
-      this.#keepAlive();
+      this.#keepAlive(KEEP_ALIVE);
     });
   }
 

@@ -7,7 +7,7 @@ import { PART_TIMEOUT, PartReader } from "../../fleet/parts.ts";
 import {
   CONTROL_SUFFIX,
   conventionalTail,
-  requestHead,
+  type RequestAddress,
   requestTail,
 } from "../../fleet/subjects.ts";
 import {
@@ -50,6 +50,29 @@ const NO_BYTES = new Uint8Array();
 const SUBSCRIPTION = "subscriptions/listen";
 const PROBE_HEADERS: BusHeaders = [[Header.frame, "ka"]];
 
+/** What all requests with the same method and name have in common. Made once, because it takes long. */
+export class RequestForm {
+  readonly headers: BusHeaders;
+  readonly #address: Pick<RequestAddress, "server" | "method" | "name">;
+  #tail: string | undefined;
+  #conventionalTail: string | undefined;
+
+  constructor(server: string, { method, name }: SendOptions, headers: BusHeaders) {
+    this.#address = { server, method, name };
+    this.headers = headers;
+  }
+
+  /**
+   * The end of the subject.
+   * @param isToHub whether the request goes to one hub; else any peer may answer it
+   * @throws {HubError} messageTooLarge
+   */
+  tail(isToHub: boolean): string {
+    if (isToHub) return (this.#tail ??= requestTail(this.#address));
+    return (this.#conventionalTail ??= conventionalTail(this.#address));
+  }
+}
+
 /** A request to a server of another hub, until its answer. */
 export class OpenRequest implements SentRequest {
   request?: number;
@@ -65,44 +88,41 @@ export class OpenRequest implements SentRequest {
   readonly options: SendOptions;
   readonly body: Uint8Array;
   readonly #owner: RequestOwner;
-  readonly #headers: BusHeaders;
+  readonly #form: RequestForm;
   #subject = "";
   #parts: PartReader | undefined;
   #held = 0;
-  /** The time of the last sign of life, in ms of the clock. */
-  #heardAt: number;
+  /** The time of the last sign of life since it was sent, in ms of the clock. */
+  #heardAt = 0;
 
   constructor(
     owner: RequestOwner,
     body: Uint8Array,
     options: SendOptions,
-    headers: BusHeaders,
+    form: RequestForm,
     hub: string | undefined,
   ) {
     this.#owner = owner;
     this.body = body;
     this.options = options;
     this.isSubscription = options.method === SUBSCRIPTION;
-    this.#headers = headers;
+    this.#form = form;
     this.hub = hub;
-    this.#heardAt = owner.peers.clock.now();
   }
 
   /** Publishes the request. */
   send(): void {
-    const { peers, remote } = this.#owner;
-    const { method, name } = this.options;
-    const address = { server: remote, method, name };
+    const { peers } = this.#owner;
     try {
-      const tail = this.hub === undefined ? conventionalTail(address) : requestTail(address);
-      this.#subject = `${requestHead(peers.tenant, peers.user, this.hub)}${tail}`;
+      this.#subject = peers.requestHead(this.hub) + this.#form.tail(this.hub !== undefined);
     } catch (error) {
       this.fail(error instanceof HubError ? error : this.error("internal", String(error)));
       return;
     }
     this.isSent = true;
     this.#heardAt = peers.clock.now();
-    peers.bus.publish(this.#subject, this.body, { reply: this.reply, headers: this.#headers });
+    const { headers } = this.#form;
+    peers.bus.publish(this.#subject, this.body, { reply: this.reply, headers });
   }
 
   /** Sends the request to another hub, because it was not delivered to the first. */
@@ -145,8 +165,8 @@ export class OpenRequest implements SentRequest {
       this.#owner.notDelivered(this);
       return;
     }
-    this.#heardAt = this.#owner.peers.clock.now();
     const kind = frameKindOf(message.header(Header.frame));
+    if (kind !== "end") this.#heardAt = this.#owner.peers.clock.now();
     if (kind === "ka") return;
     if (this.#owner.isPaused) {
       this.#held += message.data.length;
@@ -313,10 +333,11 @@ function parse(bytes: Uint8Array): Message {
 }
 
 /** The texts in a result by which later requests belong to the hub that gave it. */
-export function ownedBy({ bytes, ...response }: Response): readonly string[] {
+export function ownedBy(response: Response): readonly string[] {
+  const { bytes } = response;
   if (response.outcome === "error") return [];
   if (!bytes.includes(STATE_KEY) && !bytes.includes(TASK_TYPE)) return [];
-  const body = bodyOf({ bytes, ...response });
+  const body = bodyOf(response);
   const task = body.string("resultType") === "task" ? body.string("taskId") : undefined;
   return [body.string("requestState"), task].filter((text) => text !== undefined);
 }

@@ -13,7 +13,7 @@ import { IdMap } from "../../base/in-flight-map.ts";
 import { type Announcement, readAnnouncement } from "../../fleet/announcements.ts";
 import type { Bus, BusEvent, BusMessage } from "../../fleet/bus.ts";
 import { Header } from "../../fleet/frames.ts";
-import { CONTROL_SUFFIX, hubOf, Subject } from "../../fleet/subjects.ts";
+import { CONTROL_SUFFIX, hubOf, requestHead, Subject } from "../../fleet/subjects.ts";
 import type { OpenRequest } from "./open-request.ts";
 
 /** Times of the watch over hubs that work at requests, in ms. */
@@ -46,9 +46,12 @@ export const WATCH = {
 
 /** Maximum number of requests of this hub that are open at one other hub. */
 export const MAX_OPEN = 1024;
-/** Maximum number of hubs that are known. */
+/** Maximum numbers of hubs that are known, and of servers that they export together. */
 const MAX_PEERS = 4096;
+const MAX_SERVERS = 100_000;
 const NO_BYTES = new Uint8Array();
+/** In a ping: asks a hub what it exports, too. */
+const WITH_SERVERS = utf8("servers");
 /** Cancels a request whose id is not known any more. */
 const GIVEN_UP = utf8(
   '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"reason":"The answer is not needed any more."}}',
@@ -59,12 +62,16 @@ export interface Peer {
   readonly name: string;
   readonly instance: string;
   readonly version: string;
+  /** The beginning of the subjects of this hub's requests to it. */
+  readonly requestHead: string;
   /** Names this peer in the subjects of answers to pings. */
   readonly token: string;
   /** The digests of the lists of the servers that it exports, by the server's name. */
   servers: ReadonlyMap<string, string | undefined>;
   /** Number of requests that are open there, without subscriptions. */
   open: number;
+  /** When it was last asked itself what it exports, because somebody said otherwise. */
+  askedAt: number;
   /** Number of pings since the last sign of life. */
   missed: number;
   pingedAt: number;
@@ -112,6 +119,8 @@ export class FleetPeers {
   readonly #unsubscribe: (() => void)[] = [];
   readonly #firstAnswer = Promise.withResolvers<void>();
   readonly #inbox: string;
+  /** The beginning of the subjects of requests that any peer may answer. */
+  readonly #requestHead: string;
   #cancelBeat: (() => void) | undefined;
   #cancelReconnectTimer: () => void = () => {};
   /**
@@ -125,6 +134,8 @@ export class FleetPeers {
   #natsAnsweredAt = -Infinity;
   /** Number of requests that are open at any hub, without subscriptions. */
   #calls = 0;
+  /** Number of servers that all hubs export together. */
+  #serverCount = 0;
   #recoveredAt = -Infinity;
   #askedAgainAt = -Infinity;
   #isClosed = false;
@@ -133,6 +144,7 @@ export class FleetPeers {
     this.#options = options;
     const { bus } = options;
     this.#inbox = `${bus.inbox}.`;
+    this.#requestHead = requestHead(options.tenant, options.user);
     this.#unsubscribe.push(
       bus.subscribe(`${bus.inbox}.>`, this.#receive),
       bus.subscribe(Subject.ups, this.#onUp),
@@ -252,6 +264,12 @@ export class FleetPeers {
     return this.#peers.get(hub);
   }
 
+  /** The beginning of the subjects of requests. @param hub undefined: any peer may answer them */
+  requestHead(hub: string | undefined): string {
+    if (hub === undefined) return this.#requestHead;
+    return this.#peers.get(hub)?.requestHead ?? requestHead(this.tenant, this.user, hub);
+  }
+
   /**
    * Called when nobody has subscribed to a server of a hub: the hub is gone, or does not export the server any more.
    */
@@ -260,6 +278,7 @@ export class FleetPeers {
     if (peer === undefined || !peer.servers.has(server) || this.isSettling) return;
     const servers = new Map(peer.servers);
     servers.delete(server);
+    this.#serverCount--;
     this.#remember(peer);
     peer.servers = servers;
     this.#emit({ kind: "changed", hub });
@@ -278,11 +297,12 @@ export class FleetPeers {
   readonly #receive = (message: BusMessage): void => {
     const to = message.subject.slice(this.#inbox.length);
     if (to.startsWith(PING_TOKEN)) this.#onPong(to.slice(PING_TOKEN.length), message);
+    else if (to.startsWith(OFFER_TOKEN)) this.#onOffer(to.slice(OFFER_TOKEN.length), message);
     else if (to.startsWith(PROBE_TOKEN)) {
       if (message.hasNoResponders)
         this.#requests.get(Number(to.slice(PROBE_TOKEN.length)))?.forgotten();
     } else if (to === "who") {
-      if (!message.hasNoResponders) this.#onAnnouncement(message);
+      if (!message.hasNoResponders) this.#onHearsay(message);
     } else {
       const request = this.#requests.get(Number(to));
       if (request === undefined) {
@@ -296,14 +316,51 @@ export class FleetPeers {
     }
   };
 
-  readonly #onUp = (message: BusMessage): void => {
-    if (hubOf(message.subject) === readAnnouncement(message.data)?.hub)
-      this.#onAnnouncement(message);
+  readonly #onUp = ({ subject, data }: BusMessage): void => {
+    const announcement = readAnnouncement(data);
+    if (announcement !== undefined && announcement.hub === hubOf(subject))
+      this.#onAnnouncement(announcement);
   };
 
-  #onAnnouncement({ data }: BusMessage): void {
+  /**
+   * An answer to the question who is there. Anybody who gets that question can answer it in the name of another hub, so
+   * what contradicts the known is only a reason to ask that hub: NATS permits its subjects to nobody else.
+   */
+  #onHearsay({ data }: BusMessage): void {
     const announcement = readAnnouncement(data);
-    if (announcement === undefined || announcement.instance === this.#options.instance) return;
+    if (announcement === undefined) return;
+    const known = this.#peers.get(announcement.hub);
+    if (known === undefined) this.#onAnnouncement(announcement);
+    else if (
+      known.instance !== announcement.instance ||
+      !areEqual(known.servers, serversOf(announcement))
+    )
+      this.#askOffer(known);
+  }
+
+  /** Asks a hub itself what it exports, but not more often than necessary, because others cause it. */
+  #askOffer(peer: Peer): void {
+    const now = this.clock.now();
+    if (now - peer.askedAt < WATCH.askAgain) return;
+    peer.askedAt = now;
+    const reply = `${this.#inbox}${OFFER_TOKEN}${Buffer.from(peer.name, "utf8").toString("base64url")}`;
+    this.bus.publish(Subject.ping(peer.name), WITH_SERVERS, { reply });
+  }
+
+  #onOffer(token: string, message: BusMessage): void {
+    const hub = Buffer.from(token, "base64url").toString("utf8");
+    const peer = this.#peers.get(hub);
+    if (message.hasNoResponders) {
+      if (peer !== undefined && !this.isSettling) this.#lost(peer, "is not connected any more");
+      return;
+    }
+    const announcement = readAnnouncement(message.data);
+    if (announcement?.hub === hub) this.#onAnnouncement(announcement);
+  }
+
+  /** A hub says what it exports. */
+  #onAnnouncement(announcement: Announcement): void {
+    if (announcement.instance === this.#options.instance) return;
     const { hub, instance, version } = announcement;
     const servers = serversOf(announcement);
     const known = this.#peers.get(hub);
@@ -314,17 +371,22 @@ export class FleetPeers {
       peer.missed = 0;
       peer.isLeaving = false;
       if (areEqual(peer.servers, servers)) return;
+      if (!this.#hasRoomFor(servers.size - peer.servers.size)) return;
+      this.#serverCount += servers.size - peer.servers.size;
       peer.servers = servers;
       this.#emit({ kind: "changed", hub });
       return;
     }
-    if (this.#peers.size >= MAX_PEERS) return;
+    if (this.#peers.size >= MAX_PEERS || !this.#hasRoomFor(servers.size)) return;
+    this.#serverCount += servers.size;
     const added: Peer = {
       name: hub,
       instance,
       version,
+      requestHead: requestHead(this.tenant, this.user, hub),
       token: `${instance}.${Buffer.from(hub, "utf8").toString("base64url")}`,
       servers,
+      askedAt: -Infinity,
       open: 0,
       missed: 0,
       pingedAt: 0,
@@ -336,6 +398,10 @@ export class FleetPeers {
     this.#byToken.set(added.token, added);
     this.#firstAnswer.resolve();
     this.#emit({ kind: "joined", hub, servers: [...servers.keys()] });
+  }
+
+  #hasRoomFor(more: number): boolean {
+    return more <= 0 || this.#serverCount + more <= MAX_SERVERS;
   }
 
   /** A hub says that it ends. That alone ends nothing, because others may say it: a ping decides. */
@@ -525,6 +591,7 @@ export class FleetPeers {
   #lost(peer: Peer, reason: string): void {
     this.#remember(peer);
     this.#peers.delete(peer.name);
+    this.#serverCount -= peer.servers.size;
     this.#calls -= peer.open;
     peer.open = 0;
     this.#byToken.delete(peer.token);
@@ -553,6 +620,7 @@ export class FleetPeers {
 
 const PING_TOKEN = "ping.";
 const PROBE_TOKEN = "probe.";
+const OFFER_TOKEN = "offer.";
 
 function serversOf({ servers }: Announcement): ReadonlyMap<string, string | undefined> {
   return new Map(servers.map(({ name, digest }) => [name, digest]));

@@ -1,4 +1,6 @@
 import process from "node:process";
+import { utf8 } from "../../base/bytes.ts";
+import type { DifferingEntry } from "../transport.ts";
 import type { Peer } from "./peers.ts";
 
 /** For each method that lists: the member of its result with the items, and the member by which an item is known. */
@@ -18,8 +20,10 @@ const LIST_OF_METHOD: ReadonlyMap<string, string> = new Map([
 
 /** What one replica lists, from all pages. */
 export interface ReplicaList {
-  /** The digest of all that the replica lists, as its hub has announced it. */
-  readonly digest: string | undefined;
+  /** What the replica offers: see `offerOf`. */
+  readonly offer: string;
+  /** The names of the machines that offer the same. */
+  readonly machines: readonly string[];
   readonly items: readonly unknown[];
 }
 
@@ -33,30 +37,55 @@ export function itemsOf(method: string, result: unknown): readonly unknown[] {
   return Array.isArray(items) ? items : [];
 }
 
-/** The digests of the lists of these replicas, each with the first replica that has it, in order of name. */
-export function distinctDigests(replicas: readonly Peer[], server: string): readonly Peer[] {
-  const seen = new Set<string | undefined>();
-  return replicas.filter(({ servers }) => {
-    const digest = servers.get(server);
-    if (seen.has(digest)) return false;
-    seen.add(digest);
+/**
+ * What a replica offers: equal for those that announce the same digest of their lists. A hub that has not listed its
+ * server yet announces none, and so is equal to no other.
+ */
+export function offerOf({ name, servers }: Peer, server: string): string {
+  const digest = servers.get(server);
+  return digest === undefined ? `of ${name}` : `= ${digest}`;
+}
+
+/** One replica of each offer, in order of name. */
+export function distinctReplicas(replicas: readonly Peer[], server: string): readonly Peer[] {
+  const seen = new Set<string>();
+  return replicas.filter((replica) => {
+    const offer = offerOf(replica, server);
+    if (seen.has(offer)) return false;
+    seen.add(offer);
     return true;
   });
 }
+
+/** Maximum number of entries that are kept because they differ from what is listed. */
+const MAX_DIFFERING = 1000;
 
 /**
  * What the replicas of a server list if they do not all list the same: each item has the definition of the first
  * replica that has it, in order of name, and belongs to the replicas that define it in the same way.
  */
 export class ReplicaListings {
-  /** For each list: for each digest of a replica, the digests of its items by their keys. */
-  readonly #lists = new Map<string, Map<string | undefined, ReadonlyMap<string, string>>>();
+  /** For each list: the digests of its items by their keys, for each offer and for each machine that was asked. */
+  readonly #lists = new Map<string, Map<string, ReadonlyMap<string, string>>>();
+  /** For each list: the replica that was asked for all, if all offered the same. */
+  readonly #only = new Map<string, { readonly offer: string; readonly machine: string }>();
   /** For each list: the digest of each listed item. */
   readonly #listed = new Map<string, ReadonlyMap<string, string>>();
+  /** For each list: the entries of replicas that differ from those that are listed. */
+  readonly #differing = new Map<string, readonly DifferingEntry[]>();
 
-  clear(): void {
-    this.#lists.clear();
-    this.#listed.clear();
+  /** The tools and prompts that some replicas define otherwise than they are listed. */
+  get differing(): readonly DifferingEntry[] {
+    return [...this.#differing.values()].flat();
+  }
+
+  /** All replicas offer what this one lists. */
+  setOnly(method: string, replica: Peer, server: string): void {
+    const { member } = LISTS.get(method) ?? { member: "" };
+    this.#lists.delete(member);
+    this.#listed.delete(member);
+    this.#differing.delete(member);
+    this.#only.set(member, { offer: offerOf(replica, server), machine: replica.name });
   }
 
   /**
@@ -68,39 +97,66 @@ export class ReplicaListings {
     const { member, key } = LISTS.get(method) ?? { member: "", key: "" };
     const listed = new Map<string, string>();
     const merged: unknown[] = [];
-    const digests = new Map<string | undefined, ReadonlyMap<string, string>>();
-    for (const { digest, items } of lists) {
+    const digests = new Map<string, ReadonlyMap<string, string>>();
+    const differing: DifferingEntry[] = [];
+    const kind = member === "tools" || member === "prompts" ? member : undefined;
+    for (const { offer, machines, items } of lists) {
       const own = new Map<string, string>();
       for (const item of items) {
         const name = recordOf(item)[key];
         if (typeof name !== "string") continue;
-        const itemDigest = digestOf(JSON.stringify(item));
+        const json = JSON.stringify(item);
+        const itemDigest = digestOf(json);
+        // Of several items of one name, the first counts.
+        if (own.has(name)) continue;
         own.set(name, itemDigest);
-        if (listed.has(name)) continue;
-        listed.set(name, itemDigest);
-        merged.push(item);
+        const known = listed.get(name);
+        if (known === undefined) {
+          listed.set(name, itemDigest);
+          merged.push(item);
+        } else if (known !== itemDigest && kind !== undefined && differing.length < MAX_DIFFERING)
+          differing.push({ kind, entry: utf8(json), machines });
       }
-      digests.set(digest, own);
+      digests.set(offer, own);
+      for (const machine of machines) digests.set(machineKey(machine), own);
     }
+    this.#only.delete(member);
+    this.#differing.set(member, differing);
     this.#lists.set(member, digests);
     this.#listed.set(member, listed);
     const { nextCursor: _, ...others } = recordOf(first);
     return { ...others, [member]: merged };
   }
 
-  /** The replicas that define the item of a request as it is listed. */
+  /**
+   * The replicas that define the item of a request as it is listed. A machine that has announced another offer since it
+   * was asked counts as before, until it is asked again.
+   */
   replicasFor(
     replicas: readonly Peer[],
     server: string,
     method: string,
     name: string | undefined,
   ): readonly Peer[] {
-    const member = LIST_OF_METHOD.get(method) ?? "";
+    const member = LIST_OF_METHOD.get(method);
+    if (member === undefined) return replicas;
+    const only = this.#only.get(member);
+    if (only !== undefined)
+      return replicas.filter(
+        (replica) => replica.name === only.machine || offerOf(replica, server) === only.offer,
+      );
     const listed = name === undefined ? undefined : this.#listed.get(member)?.get(name);
     const lists = this.#lists.get(member);
     if (name === undefined || listed === undefined || lists === undefined) return replicas;
-    return replicas.filter(({ servers }) => lists.get(servers.get(server))?.get(name) === listed);
+    return replicas.filter((replica) => {
+      const own = lists.get(offerOf(replica, server)) ?? lists.get(machineKey(replica.name));
+      return own?.get(name) === listed;
+    });
   }
+}
+
+function machineKey(name: string): string {
+  return `at ${name}`;
 }
 
 function recordOf(value: unknown): Readonly<Record<string, unknown>> {

@@ -14,6 +14,7 @@ import {
 import { parseMessage } from "../../jsonrpc/parse.ts";
 import { encodeHeaderValue } from "../http/headers.ts";
 import {
+  type DifferingEntry,
   NO_OP_SENT_REQUEST,
   type NegotiatedProtocol,
   type SendOptions,
@@ -21,12 +22,19 @@ import {
   type ServerTransport,
   type TransportEvents,
 } from "../transport.ts";
-import { OpenRequest, ownedBy, type RequestOwner, requestStateOf } from "./open-request.ts";
+import {
+  OpenRequest,
+  ownedBy,
+  RequestForm,
+  type RequestOwner,
+  requestStateOf,
+} from "./open-request.ts";
 import { type FleetChange, type FleetPeers, MAX_OPEN, type Peer } from "./peers.ts";
 import {
-  distinctDigests,
+  distinctReplicas,
   isListMethod,
   itemsOf,
+  offerOf,
   ReplicaListings,
   type ReplicaList,
 } from "./replica-listings.ts";
@@ -77,8 +85,8 @@ export class NatsTransport implements ServerTransport, RequestOwner {
   readonly #hubOfClient = new Map<string, string>();
   /** The hubs of tasks and of rounds of input. */
   readonly #owners = new Map<string, string>();
-  /** The headers of requests that have none of their own, by method, version and name. */
-  readonly #headers = new Map<string, BusHeaders>();
+  /** The forms of requests without headers of their own, by method and name. */
+  readonly #forms = new Map<string, Map<string | undefined, RequestForm>>();
   readonly #listings = new ReplicaListings();
   readonly #held: (readonly [OpenRequest, BusMessage])[] = [];
   #events: TransportEvents | undefined;
@@ -114,7 +122,7 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     // Protocol 2026-07-28 (modern) has no notifications from clients. A request is cancelled by `abandon`.
     if (this.#state !== "open" || options === undefined) return NO_OP_SENT_REQUEST;
     const body = joinMessage(message);
-    const request = new OpenRequest(this, body, options, this.#headersOf(options), undefined);
+    const request = new OpenRequest(this, body, options, this.#formOf(options), undefined);
     this.#requests.add(request);
     try {
       this.#begin(request);
@@ -125,8 +133,13 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     return request;
   }
 
+  get differing(): readonly DifferingEntry[] {
+    return this.#listings.differing;
+  }
+
   adopt(protocol: NegotiatedProtocol): void {
     this.#protocol = protocol;
+    this.#forms.clear();
   }
 
   redact(text: string): string {
@@ -151,11 +164,8 @@ export class NatsTransport implements ServerTransport, RequestOwner {
   }
 
   close(): Promise<void> {
-    this.#close(
-      new HubError("serverStopped", `Server "${this.server}" was stopped.`, {
-        server: this.server,
-      }),
-    );
+    const text = `The connection to server "${this.server}" was closed.`;
+    this.#close(new HubError("connectionLost", text, { server: this.server }));
     return Promise.resolve();
   }
 
@@ -217,12 +227,13 @@ export class NatsTransport implements ServerTransport, RequestOwner {
       const text = `A request of ${request.body.length} bytes is larger than NATS allows. Raise max_payload of the NATS server, for example to 8 MB.`;
       throw request.error("messageTooLarge", text);
     }
-    const differing = isListMethod(method) ? distinctDigests(this.replicas, this.remote) : [];
+    const differing = isListMethod(method) ? distinctReplicas(this.replicas, this.remote) : [];
     if (differing.length > 1 && !hasCursor(request.body)) {
       void this.#listAll(request, differing);
       return;
     }
-    if (differing.length === 1) this.#listings.clear();
+    const [only] = differing;
+    if (only !== undefined) this.#listings.setOnly(method, only, this.remote);
     request.hub = this.#choose(request.options, request.body)?.name;
     this.peers.add(request);
   }
@@ -292,7 +303,7 @@ export class NatsTransport implements ServerTransport, RequestOwner {
   async #listAll(request: OpenRequest, replicas: readonly Peer[]): Promise<void> {
     const { method } = request.options;
     try {
-      const results = await Promise.all(replicas.map((replica) => this.#listOne(request, replica)));
+      const results = await this.#listEach(request, replicas);
       if (!request.isOpen) return;
       const result = this.#listings.merge(method, results, results[0]?.first);
       const text = JSON.stringify({ jsonrpc: "2.0", id: request.options.id, result });
@@ -304,12 +315,39 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     }
   }
 
+  /**
+   * Lists what each replica offers. Those that fail, or answer much later than the first, are left out.
+   * @throws {HubError} if none answers
+   */
+  async #listEach(
+    request: OpenRequest,
+    replicas: readonly Peer[],
+  ): Promise<readonly (ReplicaList & { readonly first: unknown })[]> {
+    const lists = new Map<Peer, ReplicaList & { readonly first: unknown }>();
+    const { promise: isEnough, resolve } = Promise.withResolvers<void>();
+    let cancelTimer: (() => void) | undefined;
+    let cause: unknown;
+    const all = replicas.map(async (replica) => {
+      try {
+        lists.set(replica, await this.#listOne(request, replica));
+        cancelTimer ??= this.peers.clock.after(LATE_LIST, resolve);
+      } catch (error) {
+        cause ??= error;
+      }
+    });
+    await Promise.race([Promise.all(all), isEnough]);
+    cancelTimer?.();
+    if (lists.size === 0) throw toHubError(cause);
+    return replicas.flatMap((replica) => lists.get(replica) ?? []);
+  }
+
   /** Lists what one replica offers. @throws {HubError} if it does not answer */
   async #listOne(
     { body, options }: OpenRequest,
     replica: Peer,
   ): Promise<ReplicaList & { readonly first: unknown }> {
     const { method } = options;
+    const offer = offerOf(replica, this.remote);
     const items: unknown[] = [];
     let first: unknown;
     let cursor: unknown;
@@ -320,7 +358,10 @@ export class NatsTransport implements ServerTransport, RequestOwner {
       cursor = (result as { readonly nextCursor?: unknown } | undefined)?.nextCursor;
       if (typeof cursor !== "string") break;
     }
-    return { digest: replica.servers.get(this.remote), items, first };
+    const machines = this.replicas
+      .filter((other) => offerOf(other, this.remote) === offer)
+      .map(({ name }) => name);
+    return { offer, machines, items, first };
   }
 
   /** Sends a request of the transport itself. @returns its result @throws {HubError} */
@@ -347,26 +388,30 @@ export class NatsTransport implements ServerTransport, RequestOwner {
         ),
     };
     const options = { method, id: LIST_ID };
-    const request = new OpenRequest(owner, body, options, this.#headersOf(options), hub);
+    const request = new OpenRequest(owner, body, options, this.#formOf(options), hub);
     this.peers.add(request);
     return promise;
   }
 
-  /** The headers of a request. Requests for the same get the same object, which the connection encodes only once. */
-  #headersOf(options: SendOptions): BusHeaders {
+  #formOf(options: SendOptions): RequestForm {
     const { method, name, headers } = options;
-    const hasOwn =
-      headers !== undefined && Object.keys(headers).some((key) => key !== Header.version);
-    if (hasOwn || (name !== undefined && name.length > MAX_KEPT_NAME))
-      return this.#makeHeaders(options);
-    const version = this.#protocol?.version ?? headers?.[Header.version] ?? "";
-    const key = name === undefined ? `${method} ${version}` : `${method} ${version} ${name}`;
-    let known = this.#headers.get(key);
-    if (known === undefined) {
-      known = this.#makeHeaders(options);
-      remember(this.#headers, key, known);
+    if (headers !== undefined || (name !== undefined && name.length > MAX_KEPT_NAME))
+      return this.#makeForm(options);
+    let forms = this.#forms.get(method);
+    if (forms === undefined) {
+      forms = new Map();
+      remember(this.#forms, method, forms);
     }
-    return known;
+    let form = forms.get(name);
+    if (form === undefined) {
+      form = this.#makeForm(options);
+      remember(forms, name, form);
+    }
+    return form;
+  }
+
+  #makeForm(options: SendOptions): RequestForm {
+    return new RequestForm(this.remote, options, this.#makeHeaders(options));
   }
 
   #makeHeaders({ method, name, headers }: SendOptions): BusHeaders {
@@ -409,12 +454,12 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     for (const message of LIST_CHANGES) this.#events?.message(message);
   }
 
-  /** What the replicas offer together: the digests of their lists, in order of name. */
+  /** What the replicas offer together, in order of name. */
   get #currentOffer(): string {
-    const digests = distinctDigests(this.replicas, this.remote).map(({ servers }) =>
-      servers.get(this.remote),
+    const { replicas } = this;
+    return JSON.stringify(
+      distinctReplicas(replicas, this.remote).map((replica) => offerOf(replica, this.remote)),
     );
-    return JSON.stringify(digests);
   }
 
   #close(cause: HubError): void {
@@ -429,16 +474,21 @@ export class NatsTransport implements ServerTransport, RequestOwner {
   }
 }
 
+/** Time that all replicas have to list what they offer after the first has, in ms. */
+const LATE_LIST = 5_000;
 /** The id of the requests by which a transport lists replicas. */
 const LIST_ID = 0;
 const DEFAULT_VERSION = "2026-07-28";
 
 /** Sets a key of a map that forgets its oldest keys. */
-function remember<Value>(map: Map<string, Value>, key: string, value: Value): void {
+function remember<Key, Value>(map: Map<Key, Value>, key: Key, value: Value): void {
   map.delete(key);
   map.set(key, value);
-  const [oldest] = map.keys();
-  if (map.size > MAX_REMEMBERED && oldest !== undefined) map.delete(oldest);
+  if (map.size <= MAX_REMEMBERED) return;
+  for (const oldest of map.keys()) {
+    map.delete(oldest);
+    return;
+  }
 }
 
 function hasCursor(body: Uint8Array): boolean {
