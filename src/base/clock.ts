@@ -79,9 +79,13 @@ export function wallNow(): number {
 export const systemClock: Clock = {
   now: () => receivedAt ?? performance.now(),
   after(ms, callback) {
-    const timer = setTimeout(callback, ms);
+    let timer: NodeJS.Timeout | undefined = setTimeout(callback, ms);
     timer.unref();
-    return () => clearTimeout(timer);
+    return () => {
+      clearTimeout(timer);
+      // Whoever keeps this function does not keep the timer, and what its callback refers to.
+      timer = undefined;
+    };
   },
 };
 
