@@ -13,15 +13,7 @@ import {
   parseMessage,
   parseTruncated,
 } from "../jsonrpc/parse.ts";
-import {
-  answeredKeys,
-  answeredKeysIn,
-  cancelledKey,
-  ClientBooks,
-  type IdKey,
-  listChangesAfter,
-  type Replay,
-} from "./client-books.ts";
+import { cancelledKey, ClientBooks, listChangesAfter, type Replay } from "./client-books.ts";
 import { type CompletedLines, WholeLines } from "./whole-lines.ts";
 
 /** Number of failed joins after which the relay ends, if they are no further apart than `within`, in ms. */
@@ -234,16 +226,10 @@ export class Relay {
     }
     for (const buffer of completed.buffers) this.#sendToClient(buffer);
     const { first, start, end } = completed;
-    if (first !== undefined) {
-      const keys = answeredKeysIn(first.parts, first.size);
-      for (const key of keys) this.#books.noteAnswer(key, () => Buffer.concat(first.parts));
-    }
+    if (first !== undefined) this.#books.noteLineInParts(first);
     for (let from = start; from < end;) {
       const to = chunk.indexOf(LF, from);
-      const lineStart = from;
-      if (to > from)
-        for (const key of answeredKeys(chunk, from, to))
-          this.#books.noteAnswer(key, () => chunk.subarray(lineStart, to));
+      if (to > from) this.#books.noteLine(chunk, from, to);
       from = to + 1;
     }
   }
@@ -254,9 +240,7 @@ export class Relay {
     for (let from = 0; from < whole.length;) {
       const to = whole.indexOf(LF, from);
       const line = whole.subarray(from, to);
-      const isOwn = answeredKeys(line, 0, line.length)
-        .map((key: IdKey) => this.#books.noteAnswer(key, () => line))
-        .includes(true);
+      const isOwn = this.#books.noteLine(line, 0, line.length);
       if (!isOwn) this.#sendToClient(whole.subarray(from, to + 1));
       else if (this.#replay !== undefined) this.#onReplayed(this.#replay, line);
       if (this.#connection === undefined) return;
