@@ -379,15 +379,14 @@ describe("toolmux attach", () => {
         signal(await findHub(folder), "SIGKILL");
         const told = JSON.parse((await ended).stdout) as readonly Record<string, unknown>[];
         assert.deepEqual(
-          told.map(({ tools, echo, again, changes, ...rest }) => rest),
-          ["2025-11-25", "2026-07-28"].map((version) => ({ version, lost: ANSWER_LOST })),
+          told.map(({ version, lost }) => [version, lost]),
+          ["2025-11-25", "2026-07-28"].map((version) => [version, ANSWER_LOST]),
         );
         for (const { tools, echo, again } of told) {
           assert.ok(Number(tools) > 10);
           assert.match(String(echo), /one/);
           assert.match(String(again), /two/);
         }
-        assert.equal(told[0]?.["changes"], 1);
       }),
   );
 });

@@ -2,8 +2,8 @@
 //
 //	client COMMAND ARGUMENT...
 //
-// Each starts the command, lists the tools, calls one, and has a call open until it ends. Then it calls again. Prints the
-// results of both as one line of JSON.
+// Each starts the command, lists the tools, calls one, and has a call open until it ends. Then it calls again; that of the
+// legacy era waits until it is told to list the tools again. Prints the results of both as one line of JSON.
 package main
 
 import (
@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -22,6 +21,9 @@ import (
 
 // limit is the time after which a client that waits has failed.
 const limit = 90 * time.Second
+
+// legacy is the protocol version of the client of the legacy era.
+const legacy = "2025-11-25"
 
 // result is what one client tells.
 type result struct {
@@ -32,14 +34,12 @@ type result struct {
 	Lost int64 `json:"lost"`
 	// Again is the answer to the call after that.
 	Again string `json:"again"`
-	// Changes is the number of times that the client was told to list the tools again.
-	Changes int64 `json:"changes"`
 }
 
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	versions := []string{"2025-11-25", "2026-07-28"}
+	versions := []string{legacy, "2026-07-28"}
 	results := make([]result, len(versions))
 	ended := make(chan error)
 	for at, version := range versions {
@@ -65,9 +65,9 @@ func main() {
 
 func use(ctx context.Context, version string, command []string) (result, error) {
 	var told result
-	var changes atomic.Int64
+	changed := make(chan bool, 16)
 	client := mcp.NewClient(&mcp.Implementation{Name: "go", Version: "1"}, &mcp.ClientOptions{
-		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changes.Add(1) },
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- true },
 	})
 	hub := exec.CommandContext(ctx, command[0], command[1:]...)
 	hub.Stderr = os.Stderr
@@ -96,7 +96,13 @@ func use(ctx context.Context, version string, command []string) (result, error) 
 	if told.Again, err = echo(ctx, session, "two"); err != nil {
 		return told, err
 	}
-	told.Changes = changes.Load()
+	if version == legacy {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return told, errors.New("it was not told to list the tools again")
+		}
+	}
 	return told, nil
 }
 
