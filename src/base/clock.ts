@@ -124,6 +124,34 @@ export function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<vo
   });
 }
 
+/** How something is looked for; times in ms. */
+export interface Search {
+  /** Time after which it is given up, and the pause between two looks. */
+  readonly limit: number;
+  readonly interval: number;
+  readonly signal: AbortSignal;
+  /** Whether it cannot come any more. Asked before each look, so that what came at last is still found. */
+  hasEnded?(): boolean;
+}
+
+/**
+ * Looks for something again and again until it is there.
+ * @returns undefined if it has not come in time, or cannot come any more
+ * @throws what `find` throws; the signal's reason when the signal is aborted
+ */
+export async function lookFor<Found>(
+  find: () => Promise<Found | undefined>,
+  { limit, interval, signal, hasEnded = () => false }: Search,
+): Promise<Found | undefined> {
+  const due = performance.now() + limit;
+  for (;;) {
+    const isLast = hasEnded() || performance.now() >= due;
+    const found = await find();
+    if (found !== undefined || isLast) return found;
+    await pause(systemClock, interval, signal);
+  }
+}
+
 /** Like `sleep`, but blocks the thread. */
 export function sleepSync(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);

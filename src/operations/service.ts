@@ -79,7 +79,9 @@ function commandOf(
   const files = config.map((file) => resolve(cwd, expandHome(file, env)));
   return [
     ...installedCommand(env),
-    ...(http === undefined ? ["daemon", "run", "--no-linger"] : ["serve", "--http", http]),
+    ...(http === undefined
+      ? ["daemon", "run", "--no-linger", "--wait"]
+      : ["serve", "--http", http]),
     ...files.flatMap((file) => ["--config", file]),
   ];
 }
@@ -325,6 +327,30 @@ export async function serviceStatus(context: OperationContext): Promise<ServiceS
     fault: (await findServiceFault(found.text))?.text,
     ...state,
   });
+}
+
+/** The service while it runs. */
+export interface RunningService {
+  /** The id of its process. */
+  readonly pid: number;
+  /** Starts it anew. It may have ended. @throws {HubError} notSupported if the service manager fails */
+  restart(): Promise<void>;
+}
+
+/** @returns undefined if no service of toolmux runs */
+export async function runningService(
+  context: OperationContext,
+): Promise<RunningService | undefined> {
+  if (context.platform !== "linux" && context.platform !== "darwin") return undefined;
+  const unit = unitOf(context);
+  if ((await readUnit(unit)).kind !== "own") return undefined;
+  const run = await serviceCommand(unit, context).catch(() => undefined);
+  if (run === undefined) return undefined;
+  const { pid } = await readState(unit, run);
+  if (pid === undefined) return undefined;
+  const isSystemd = unit.manager === "systemd";
+  const words = isSystemd ? ["restart", unit.name] : ["kickstart", "-k", targetOf(unit)];
+  return { pid, restart: async () => void (await run(words)) };
 }
 
 type ReadState = Partial<WithUndefined<Pick<ServiceStatusDocument, "state" | "enabled" | "pid">>>;
