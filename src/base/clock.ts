@@ -131,7 +131,7 @@ export interface Search {
   readonly interval: number;
   readonly signal: AbortSignal;
   /** Whether it cannot come any more. Asked before each look, so that what came at last is still found. */
-  hasEnded?(): boolean;
+  readonly hasEnded?: () => boolean;
 }
 
 /**

@@ -24,7 +24,7 @@ describe("toolmux service under systemd", () => {
       { hub: { shared: true }, servers: { a: scripted() } },
       async ({ dir, env: given, config }) => {
         // The unit has no variables, so its hub has the folder of sockets that everybody has.
-        const { TOOLMUX_RUN_DIR: _, ...env } = given;
+        const { TOOLMUX_RUN_DIR: _folder, ...env } = given;
         await withUserSystemd(env, async ([enter = "", ...inside]) => {
           /** Runs a command to its end, whatever its exit code. @returns its stdout */
           const run = (...words: readonly string[]): Promise<string> =>

@@ -63,7 +63,7 @@ export async function withUserSystemd(
     const inside = ["nsenter", "--target", first, "--mount", "--pid", "--"];
     await waitFor("systemd", () => {
       if (outer.exitCode !== null) throw new Error(`systemd has not started: ${log}`);
-      const [program = "", ...args] = [...inside, "systemctl", "--user", "is-system-running"];
+      const [program, ...args] = [...inside, "systemctl", "--user", "is-system-running"];
       const { stdout } = spawnSync(program, args, { env, encoding: "utf8" });
       return /running|degraded/.test(stdout) ? true : undefined;
     });
