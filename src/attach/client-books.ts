@@ -57,6 +57,9 @@ export class ClientBooks {
     return this.#open.size;
   }
 
+  /** Whether a hub has refused a line without an id: what looked like a call may have been none. */
+  hasRefusedLine = false;
+
   /** Whether the client waits for the answer to `initialize`. */
   get isInitializing(): boolean {
     return this.#initialize?.isAnswered === false;
@@ -85,6 +88,11 @@ export class ClientBooks {
         return;
       case "response":
     }
+  }
+
+  /** Notes a call of a tool from the client. @param key see `calledKey` */
+  noteCall(key: number): void {
+    this.#open.set(key, key);
   }
 
   /** Notes that a request has no answer. */
@@ -150,9 +158,10 @@ export class ClientBooks {
     const key = keyAtEnd(bytes, start, end);
     if (key !== undefined) return this.#noteAnswer(key, bytes, start, end);
     if (startsWithAt(bytes, start, NOTIFICATION_START)) return false;
+    const message = parseMessage(bytes.subarray(start, end));
+    if (message.kind === "response" && message.id === undefined) this.hasRefusedLine = true;
     let isOwn = false;
-    for (const each of keysOf(parseMessage(bytes.subarray(start, end))))
-      isOwn = this.#noteAnswer(each, bytes, start, end) || isOwn;
+    for (const each of keysOf(message)) isOwn = this.#noteAnswer(each, bytes, start, end) || isOwn;
     return isOwn;
   }
 
@@ -260,6 +269,32 @@ export function listChangesAfter(answer: Buffer): readonly Uint8Array[] | undefi
   return LISTS.filter((list) => capabilities.object(list).value("listChanged") === true).map(
     (list) => buildNotification(`notifications/${list}/list_changed`),
   );
+}
+
+const CALL_ID_START = utf8('{"jsonrpc":"2.0","id":');
+const CALL_MEMBERS = utf8(',"method":"tools/call","params":{');
+const CALL_START = utf8('{"method":"tools/call","params":{');
+const CALL_ID_TAIL = utf8('},"jsonrpc":"2.0","id":');
+
+/**
+ * The id of a `tools/call` in one of the two forms in which JSON libraries write it: with the id first or last, an integer.
+ * The params are not read, which would take most of the time of the attached process; so a line may look like a call though
+ * its params are malformed. The hub answers that without an id.
+ * @returns undefined if the line has to be parsed
+ */
+export function calledKey(bytes: Buffer, start: number, end: number): number | undefined {
+  if (bytes[end - 1] !== 0x7d) return undefined;
+  if (startsWithAt(bytes, start, CALL_ID_START)) {
+    const idStart = start + CALL_ID_START.length;
+    let at = idStart;
+    while (isDigit(bytes[at])) at++;
+    return startsWithAt(bytes, at, CALL_MEMBERS) ? parseDigits(bytes, idStart, at) : undefined;
+  }
+  if (!startsWithAt(bytes, start, CALL_START)) return undefined;
+  let at = end - 1;
+  while (isDigit(bytes[at - 1])) at--;
+  const isTail = startsWithAt(bytes, at - CALL_ID_TAIL.length, CALL_ID_TAIL);
+  return isTail ? parseDigits(bytes, at, end - 1) : undefined;
 }
 
 const ID_MEMBER = utf8(',"id":');

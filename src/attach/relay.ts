@@ -13,7 +13,13 @@ import {
   parseMessage,
   parseTruncated,
 } from "../jsonrpc/parse.ts";
-import { cancelledKey, ClientBooks, listChangesAfter, type Replay } from "./client-books.ts";
+import {
+  calledKey,
+  cancelledKey,
+  ClientBooks,
+  listChangesAfter,
+  type Replay,
+} from "./client-books.ts";
 import { type CompletedLines, WholeLines } from "./whole-lines.ts";
 
 /** Number of failed joins after which the relay ends, if they are no further apart than `within`, in ms. */
@@ -148,6 +154,11 @@ export class Relay {
   }
 
   #onLine(chunk: Buffer, start: number, end: number, scan: ChunkScan): void {
+    const key = this.#state === "attached" ? calledKey(chunk, start, end) : undefined;
+    if (key !== undefined) {
+      this.#books.noteCall(key);
+      return;
+    }
     this.#onMessage(parseInChunk(chunk, start, end, scan), chunk, start, end);
   }
 
@@ -268,7 +279,9 @@ export class Relay {
       this.#joinFailed(lostError());
       return;
     }
-    this.#answer(this.#books.takeOpen(!this.#hasInputEnded), lostError());
+    const open = this.#books.takeOpen(!this.#hasInputEnded);
+    // At the end of stdin a hub answers all requests: what is open then, beside a refused line, was that line.
+    if (!this.#hasInputEnded || !this.#books.hasRefusedLine) this.#answer(open, lostError());
     this.#state = "detached";
     if (this.#hasInputEnded) void this.#end("left");
     else if (this.#books.isInitializing) {
