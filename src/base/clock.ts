@@ -148,7 +148,8 @@ export async function lookFor<Found>(
     const isLast = hasEnded() || performance.now() >= due;
     const found = await find();
     if (found !== undefined || isLast) return found;
-    await pause(systemClock, interval, signal);
+    // Its timer keeps the process alive, unlike those of a clock: there may be nothing else.
+    await abortable(sleep(interval), signal);
   }
 }
 

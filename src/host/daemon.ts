@@ -2,7 +2,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { attachKey, ownAttachName } from "../attach/attach-name.ts";
 import { logOfSharedHub, startSharedHubProcess } from "../attach/shared-hub-process.ts";
-import { lookFor, pause, systemClock } from "../base/clock.ts";
+import { abortable, lookFor, sleep } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { isSharedHub } from "../base/hub-endpoints.ts";
 import { isOlder, VERSION } from "../base/version.ts";
@@ -216,6 +216,6 @@ export async function untilNoSharedHub(
     const states = await Promise.all(paths.map(probe));
     if (!states.includes("alive")) return;
     if (isFirst) onWait();
-    await pause(systemClock, PLACE_INTERVAL, signal);
+    await abortable(sleep(PLACE_INTERVAL), signal);
   }
 }
