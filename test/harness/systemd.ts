@@ -7,8 +7,9 @@ import { missingPrograms, skipWithout } from "./requirements.ts";
 import { waitFor } from "./wait.ts";
 
 const SYSTEMD = "/lib/systemd/systemd";
-/** Where the processes of systemd are grouped. */
-const GROUPS = ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup"].find((folder) => existsSync(folder));
+/** The hierarchies of control groups: one, or those of each controller. */
+const HIERARCHIES = hierarchiesIn("/sys/fs/cgroup");
+const GROUPS = HIERARCHIES.map((folder) => join(folder, `toolmux-test-${process.pid}`));
 const NAMESPACES = ["--mount", "--pid", "--fork", "--mount-proc"];
 
 /** The `skip` option of tests that need systemd. */
@@ -22,20 +23,27 @@ export const SKIP_WITHOUT_SYSTEMD = skipWithout({
   remedy: "this needs Linux with systemd, and the rights to make namespaces and control groups",
 });
 
+function hierarchiesIn(folder: string): readonly string[] {
+  if (existsSync(join(folder, "cgroup.procs"))) return [folder];
+  if (!existsSync(folder)) return [];
+  const entries = readdirSync(folder, { withFileTypes: true });
+  return entries.flatMap((entry) =>
+    entry.isDirectory() ? hierarchiesIn(join(folder, entry.name)).slice(0, 1) : [],
+  );
+}
+
 function makesGroups(): boolean {
-  if (GROUPS === undefined) return false;
-  const folder = join(GROUPS, `toolmux-test-${process.pid}`);
   try {
-    mkdirSync(folder);
-    rmdirSync(folder);
-    return true;
+    for (const group of GROUPS) mkdirSync(group);
+    for (const group of GROUPS) rmdirSync(group);
+    return GROUPS.length > 0;
   } catch {
     return false;
   }
 }
 
 /**
- * Runs `run` beside a systemd of the user, in namespaces and a control group of its own: no other systemd is needed, and
+ * Runs `run` beside a systemd of the user, in namespaces and control groups of its own: no other systemd is needed, and
  * nothing is left.
  * @param run gets the words before a command that runs it inside
  */
@@ -43,9 +51,9 @@ export async function withUserSystemd(
   env: Readonly<Record<string, string>>,
   run: (inside: readonly string[]) => Promise<void>,
 ): Promise<void> {
-  const group = join(GROUPS ?? "", `toolmux-test-${process.pid}`);
+  // systemd makes its groups below those of its own process. Not every controller takes a process at once.
   const script = `
-    mkdir ${group} && echo $$ > ${group}/cgroup.procs || exit 1
+    for group in ${GROUPS.join(" ")}; do mkdir $group || exit 1; echo $$ > $group/cgroup.procs; done 2>/dev/null
     mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system || exit 1
     ${SYSTEMD} --user --log-target=console & wait`;
   const outer = spawn("unshare", [...NAMESPACES, "sh", "-c", script], {
@@ -73,7 +81,7 @@ export async function withUserSystemd(
     const children = readFileSync(`/proc/${outer.pid}/task/${outer.pid}/children`, "utf8");
     if (children.trim() !== "") process.kill(Number(children), "SIGKILL");
     await ended;
-    await waitFor("the end of the control group", () => removeGroups(group) || undefined);
+    await waitFor("the end of the control groups", () => GROUPS.every(removeGroups) || undefined);
   }
 }
 
