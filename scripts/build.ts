@@ -1,8 +1,8 @@
 /**
  * Builds into dist; run by bun. Without arguments, builds the executable for this machine. `--target=NAME`, which may
- * be repeated, builds executables for other platforms, the bundle for Node (`node`), or all of these (`all`). dist
- * changes only after everything has been built. Everything is always compiled again, because that takes only half a
- * second.
+ * be repeated, builds executables for other platforms, the bundle for Node (`node`), or all of these (`all`).
+ * `--version=TEXT` gives them another version than that of package.json. dist changes only after everything has been
+ * built. Everything is always compiled again, because that takes only half a second.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -22,13 +22,26 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { writePage } from "./page.ts";
-import { EXECUTABLES, HOST, NODE, type Target, TARGETS } from "./target.ts";
+import { EXECUTABLES, HOST, NODE, type Target, TARGETS, versionFlags } from "./target.ts";
 
-/** Reads the targets from the command line. @throws {Error} if an argument is invalid */
-function readTargets(): readonly Target[] {
-  const { values } = parseArgs({ options: { target: { type: "string", multiple: true } } });
-  if (values.target === undefined) return [HOST];
-  const wanted = new Set(values.target);
+/** What is built; `flags`: further arguments of `bun build`. */
+interface Plan {
+  readonly targets: readonly Target[];
+  readonly flags: readonly string[];
+}
+
+/** Reads the command line. @throws {Error} if an argument is invalid */
+function readPlan(): Plan {
+  const { values } = parseArgs({
+    options: { target: { type: "string", multiple: true }, version: { type: "string" } },
+  });
+  const flags = values.version === undefined ? [] : versionFlags(values.version);
+  return { targets: targetsOf(values.target), flags };
+}
+
+function targetsOf(names: readonly string[] | undefined): readonly Target[] {
+  if (names === undefined) return [HOST];
+  const wanted = new Set(names);
   const known = new Set(["all", ...TARGETS.map(({ name }) => name)]);
   const unknown = [...wanted].filter((name) => !known.has(name));
   if (unknown.length > 0)
@@ -37,12 +50,12 @@ function readTargets(): readonly Target[] {
 }
 
 /** Builds targets into dist. @throws {Error} if one of them cannot be built; dist then keeps the earlier builds */
-async function build(targets: readonly Target[]): Promise<void> {
+async function build({ targets, flags }: Plan): Promise<void> {
   mkdirSync("dist", { recursive: true });
   await writePage();
   const staged = mkdtempSync("dist/staged-");
   try {
-    for (const target of targets) make(target, staged);
+    for (const target of targets) make(target, flags, staged);
     for (const { output, remark = "" } of targets) {
       rmSync(`dist/${output}`, { recursive: true, force: true });
       renameSync(`${staged}/${output}`, `dist/${output}`);
@@ -55,10 +68,10 @@ async function build(targets: readonly Target[]): Promise<void> {
   }
 }
 
-function make(target: Target, folder: string): void {
+function make(target: Target, flags: readonly string[], folder: string): void {
   const { status, error, stdout, stderr } = spawnSync(
     process.execPath,
-    ["build", ...target.args(folder)],
+    ["build", ...target.args(folder), ...flags],
     { encoding: "utf8" },
   );
   if (status !== 0) {
@@ -97,7 +110,7 @@ function writeSums(): void {
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 try {
-  await build(readTargets());
+  await build(readPlan());
 } catch (error) {
   console.error(`build: ${error instanceof Error ? error.message : String(error)}`);
   process.exitCode = 1;

@@ -37,6 +37,11 @@ const NODE_FLAGS: readonly string[] = [
   "--main-fields=main",
 ];
 
+/** The arguments of `bun build` that give another version than that of package.json. */
+export function versionFlags(version: string): readonly string[] {
+  return ["--define", `TOOLMUX_VERSION=${JSON.stringify(version)}`];
+}
+
 /** Something that can be built. */
 export interface Target {
   /** The name for `--target`. */

@@ -1,5 +1,6 @@
 import { Buffer } from "node:buffer";
 import { type Piece, startsWithAt, utf8 } from "../base/bytes.ts";
+import { IdMap } from "../base/in-flight-map.ts";
 import { isDigit, JsonObject, skipString } from "../base/json.ts";
 import {
   buildNotification,
@@ -14,6 +15,7 @@ import {
   withRequestId,
 } from "../jsonrpc/message.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
+import type { LineParts } from "./whole-lines.ts";
 
 /** Limits of the open `resources/subscribe`: their number, and the size of all together, in bytes. */
 const SUBSCRIPTION_LIMITS = { count: 256, size: 64 * 1024 };
@@ -38,7 +40,7 @@ export interface Replay {
  */
 export class ClientBooks {
   /** The ids of the requests without an answer, as the client wrote them. */
-  readonly #open = new Map<IdKey, Piece>();
+  readonly #open = new IdMap<Piece>();
   /** The client's `initialize`; undefined before it, and after one that was refused. */
   #initialize: { readonly key: IdKey; readonly line: Buffer; isAnswered: boolean } | undefined;
   #initialized: Buffer | undefined;
@@ -54,6 +56,9 @@ export class ClientBooks {
   get openCount(): number {
     return this.#open.size;
   }
+
+  /** Whether a hub has refused a line without an id: what looked like a call may have been none. */
+  hasRefusedLine = false;
 
   /** Whether the client waits for the answer to `initialize`. */
   get isInitializing(): boolean {
@@ -83,6 +88,11 @@ export class ClientBooks {
         return;
       case "response":
     }
+  }
+
+  /** Notes a call of a tool from the client. @param key see `calledKey` */
+  noteCall(key: number): void {
+    this.#open.set(key, key);
   }
 
   /** Notes that a request has no answer. */
@@ -119,7 +129,7 @@ export class ClientBooks {
     }
     const key = cancelledKey(notification);
     // A request that was cancelled gets no answer.
-    if (key !== undefined) this.#open.delete(key);
+    if (key !== undefined) this.#open.remove(key);
   }
 
   #subscribe(uri: string, line: Buffer): void {
@@ -140,18 +150,47 @@ export class ClientBooks {
   }
 
   /**
-   * Notes an answer of the hub.
-   * @param line makes the message, which only the answer to `initialize` needs
-   * @returns whether the answer is to a request of the books, which the client must not see
+   * Notes a line of the hub, which may answer one request, none if it is no response, or several in a batch. Most responses
+   * of a hub have their id at the end, so their result is not read.
+   * @returns whether it answers a request of the books, so that the client must not see it
    */
-  noteAnswer(key: IdKey, line: () => Buffer): boolean {
+  noteLine(bytes: Buffer, start: number, end: number): boolean {
+    const key = keyAtEnd(bytes, start, end);
+    if (key !== undefined) return this.#noteAnswer(key, bytes, start, end);
+    if (startsWithAt(bytes, start, NOTIFICATION_START)) return false;
+    const message = parseMessage(bytes.subarray(start, end));
+    if (message.kind === "response" && message.id === undefined) this.hasRefusedLine = true;
+    let isOwn = false;
+    for (const each of keysOf(message)) isOwn = this.#noteAnswer(each, bytes, start, end) || isOwn;
+    return isOwn;
+  }
+
+  /** The same for a line in several chunks, which is joined only if need be. */
+  noteLineInParts({ parts, size }: LineParts): boolean {
+    const edges = edgesOf(parts, size);
+    if (edges !== undefined) {
+      if (startsWithAt(edges, 0, NOTIFICATION_START)) return false;
+      const key = keyAtEnd(edges, 0, edges.length);
+      if (key !== undefined && !this.#isOpenInitialize(key))
+        return this.#noteAnswer(key, edges, 0, edges.length);
+    }
+    const whole = Buffer.concat(parts, size);
+    return this.noteLine(whole, 0, whole.length);
+  }
+
+  #noteAnswer(key: IdKey, bytes: Buffer, start: number, end: number): boolean {
     if (this.#ownRequests.size > 0 && this.#ownRequests.delete(key)) return true;
-    this.#open.delete(key);
-    const initialize = this.#initialize;
-    if (initialize === undefined || initialize.isAnswered || initialize.key !== key) return false;
-    if (JsonObject.of(line()).member("result") === undefined) this.#initialize = undefined;
-    else initialize.isAnswered = true;
+    this.#open.remove(key);
+    if (!this.#isOpenInitialize(key)) return false;
+    const isRefused = JsonObject.of(bytes.subarray(start, end)).member("result") === undefined;
+    if (isRefused) this.#initialize = undefined;
+    else if (this.#initialize !== undefined) this.#initialize.isAnswered = true;
     return false;
+  }
+
+  /** Whether the key is that of an `initialize` without an answer. */
+  #isOpenInitialize(key: IdKey): boolean {
+    return this.#initialize?.isAnswered === false && this.#initialize.key === key;
   }
 
   /**
@@ -166,7 +205,7 @@ export class ClientBooks {
       keepsInitialize && initialize?.isAnswered === false
         ? this.#open.get(initialize.key)
         : undefined;
-    const ids = [...this.#open.values()].filter((id) => id !== kept);
+    const ids = this.#open.values().filter((id) => id !== kept);
     this.#open.clear();
     if (initialize?.isAnswered !== false) return ids;
     if (kept === undefined) this.#initialize = undefined;
@@ -232,6 +271,32 @@ export function listChangesAfter(answer: Buffer): readonly Uint8Array[] | undefi
   );
 }
 
+const CALL_ID_START = utf8('{"jsonrpc":"2.0","id":');
+const CALL_MEMBERS = utf8(',"method":"tools/call","params":{');
+const CALL_START = utf8('{"method":"tools/call","params":{');
+const CALL_ID_TAIL = utf8('},"jsonrpc":"2.0","id":');
+
+/**
+ * The id of a `tools/call` in one of the two forms in which JSON libraries write it: with the id first or last, an integer.
+ * The params are not read, which would take most of the time of the attached process; so a line may look like a call though
+ * its params are malformed. The hub answers that without an id.
+ * @returns undefined if the line has to be parsed
+ */
+export function calledKey(bytes: Buffer, start: number, end: number): number | undefined {
+  if (bytes[end - 1] !== 0x7d) return undefined;
+  if (startsWithAt(bytes, start, CALL_ID_START)) {
+    const idStart = start + CALL_ID_START.length;
+    let at = idStart;
+    while (isDigit(bytes[at])) at++;
+    return startsWithAt(bytes, at, CALL_MEMBERS) ? parseDigits(bytes, idStart, at) : undefined;
+  }
+  if (!startsWithAt(bytes, start, CALL_START)) return undefined;
+  let at = end - 1;
+  while (isDigit(bytes[at - 1])) at--;
+  const isTail = startsWithAt(bytes, at - CALL_ID_TAIL.length, CALL_ID_TAIL);
+  return isTail ? parseDigits(bytes, at, end - 1) : undefined;
+}
+
 const ID_MEMBER = utf8(',"id":');
 const RESPONSE_STARTS = [
   '{"jsonrpc":"2.0","result":',
@@ -242,29 +307,10 @@ const NOTIFICATION_START = utf8('{"jsonrpc":"2.0","method":');
 /** Number of bytes of a long line that are read at its start and at its end, to find the id of a response. */
 const EDGES = { head: 64, tail: 1024 };
 
-/**
- * The ids of the requests that a line of a hub answers: one, none if it is no response, or several in a batch. Most
- * responses of a hub have their id at the end, so their result is not read.
- */
-export function answeredKeys(bytes: Buffer, start: number, end: number): readonly IdKey[] {
-  if (startsWithAt(bytes, start, NOTIFICATION_START)) return NO_KEYS;
-  const key = keyAtEnd(bytes, start, end);
-  if (key !== undefined) return [key];
-  return keysOf(parseMessage(bytes.subarray(start, end)));
-}
-
-/** The same for a line in several chunks, which is joined only if need be. */
-export function answeredKeysIn(parts: readonly Buffer[], size: number): readonly IdKey[] {
-  const [first] = parts;
-  if (first !== undefined && size > 2 * (EDGES.head + EDGES.tail)) {
-    const head = Buffer.concat(parts, Math.min(EDGES.head, size));
-    const edges = Buffer.concat([head, lastBytesOf(parts, EDGES.tail)]);
-    if (startsWithAt(edges, 0, NOTIFICATION_START)) return NO_KEYS;
-    const key = keyAtEnd(edges, 0, edges.length);
-    if (key !== undefined) return [key];
-  }
-  const whole = Buffer.concat(parts, size);
-  return answeredKeys(whole, 0, whole.length);
+/** The start and the end of a long line, together; undefined if the line is short. */
+function edgesOf(parts: readonly Buffer[], size: number): Buffer | undefined {
+  if (size <= 2 * (EDGES.head + EDGES.tail)) return undefined;
+  return Buffer.concat([Buffer.concat(parts, EDGES.head), lastBytesOf(parts, EDGES.tail)]);
 }
 
 const NO_KEYS: readonly IdKey[] = [];
@@ -288,7 +334,7 @@ function lastBytesOf(parts: readonly Buffer[], size: number): Buffer {
  */
 function keyAtEnd(bytes: Buffer, start: number, end: number): IdKey | undefined {
   if (bytes[end - 1] !== 0x7d) return undefined;
-  if (!RESPONSE_STARTS.some((one) => startsWithAt(bytes, start, one))) return undefined;
+  if (!startsResponse(bytes, start)) return undefined;
   let idStart = end - 1;
   while (idStart > start && isDigit(bytes[idStart - 1])) idStart--;
   const at = idStart - ID_MEMBER.length;
@@ -299,6 +345,11 @@ function keyAtEnd(bytes: Buffer, start: number, end: number): IdKey | undefined 
   idStart = start + found + ID_MEMBER.length;
   const isString = bytes[idStart] === 0x22 && skipString(bytes, idStart) === end - 1;
   return isString ? readId(bytes, { start: idStart, end: end - 1 })?.key : undefined;
+}
+
+function startsResponse(bytes: Buffer, start: number): boolean {
+  for (const one of RESPONSE_STARTS) if (startsWithAt(bytes, start, one)) return true;
+  return false;
 }
 
 function keysOf(message: Message): readonly IdKey[] {

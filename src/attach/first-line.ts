@@ -16,6 +16,8 @@ export class FirstLineInput implements ByteInput {
   #onChunk: ((chunk: Buffer) => void) | undefined;
   #onEnd: (() => void) | undefined;
   #hasEnded = false;
+  /** Whether anything has arrived since this was last set to false. */
+  hasReceived = false;
 
   /** @param onLine called once, unless `drop` is called before */
   constructor(source: ByteInput, onLine: (line: FirstLine) => void) {
@@ -28,6 +30,7 @@ export class FirstLineInput implements ByteInput {
   }
 
   #receive(chunk: Buffer): void {
+    this.hasReceived = true;
     if (this.#onChunk !== undefined) {
       this.#onChunk(chunk);
       return;

@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { lstat, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
-import { pause, systemClock } from "../base/clock.ts";
+import { lookFor, pause, systemClock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { type Env, stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { connectToUnixSocket, type SocketConnection } from "../base/unix-socket.ts";
@@ -78,15 +78,14 @@ export async function joinHub(options: JoinOptions): Promise<JoinResult> {
     if (result !== undefined) return result;
     if (isOwnSilent()) throw new HubError("notResponding", "The shared hub does not answer.");
     const started = await options.start();
-    const due = performance.now() + START_LIMIT;
-    for (;;) {
-      // Looked at before the attempt, because another hub may have been there first.
-      const isOver = started.hasEnded() || performance.now() >= due;
-      const joined = await tryCurrent();
-      if (joined !== undefined) return joined;
-      if (isOver) break;
-      await pause(systemClock, POLL_INTERVAL, options.signal);
-    }
+    // The hub may also end because another one was there first, which is joined.
+    const joined = await lookFor(tryCurrent, {
+      limit: START_LIMIT,
+      interval: POLL_INTERVAL,
+      signal: options.signal,
+      hasEnded: () => started.hasEnded(),
+    });
+    if (joined !== undefined) return joined;
     const log = await started.readLog();
     const what = started.hasEnded() ? "has ended while it started" : "is not ready in time";
     throw new HubError("spawnFailed", `The shared hub ${what}. ${log}`);

@@ -14,11 +14,9 @@ import {
   parseTruncated,
 } from "../jsonrpc/parse.ts";
 import {
-  answeredKeys,
-  answeredKeysIn,
+  calledKey,
   cancelledKey,
   ClientBooks,
-  type IdKey,
   listChangesAfter,
   type Replay,
 } from "./client-books.ts";
@@ -156,6 +154,11 @@ export class Relay {
   }
 
   #onLine(chunk: Buffer, start: number, end: number, scan: ChunkScan): void {
+    const key = this.#state === "attached" ? calledKey(chunk, start, end) : undefined;
+    if (key !== undefined) {
+      this.#books.noteCall(key);
+      return;
+    }
     this.#onMessage(parseInChunk(chunk, start, end, scan), chunk, start, end);
   }
 
@@ -234,16 +237,10 @@ export class Relay {
     }
     for (const buffer of completed.buffers) this.#sendToClient(buffer);
     const { first, start, end } = completed;
-    if (first !== undefined) {
-      const keys = answeredKeysIn(first.parts, first.size);
-      for (const key of keys) this.#books.noteAnswer(key, () => Buffer.concat(first.parts));
-    }
+    if (first !== undefined) this.#books.noteLineInParts(first);
     for (let from = start; from < end;) {
       const to = chunk.indexOf(LF, from);
-      const lineStart = from;
-      if (to > from)
-        for (const key of answeredKeys(chunk, from, to))
-          this.#books.noteAnswer(key, () => chunk.subarray(lineStart, to));
+      if (to > from) this.#books.noteLine(chunk, from, to);
       from = to + 1;
     }
   }
@@ -254,9 +251,7 @@ export class Relay {
     for (let from = 0; from < whole.length;) {
       const to = whole.indexOf(LF, from);
       const line = whole.subarray(from, to);
-      const isOwn = answeredKeys(line, 0, line.length)
-        .map((key: IdKey) => this.#books.noteAnswer(key, () => line))
-        .includes(true);
+      const isOwn = this.#books.noteLine(line, 0, line.length);
       if (!isOwn) this.#sendToClient(whole.subarray(from, to + 1));
       else if (this.#replay !== undefined) this.#onReplayed(this.#replay, line);
       if (this.#connection === undefined) return;
@@ -284,7 +279,9 @@ export class Relay {
       this.#joinFailed(lostError());
       return;
     }
-    this.#answer(this.#books.takeOpen(!this.#hasInputEnded), lostError());
+    const open = this.#books.takeOpen(!this.#hasInputEnded);
+    // At the end of stdin a hub answers all requests: what is open then, beside a refused line, was that line.
+    if (!this.#hasInputEnded || !this.#books.hasRefusedLine) this.#answer(open, lostError());
     this.#state = "detached";
     if (this.#hasInputEnded) void this.#end("left");
     else if (this.#books.isInitializing) {

@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import process from "node:process";
 
 // `ignoreBOM: true` keeps a byte order mark: inside a JSON string it is part of the text.
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
@@ -273,4 +274,9 @@ function writeDigits(integer: number, target: Buffer, at: number): number {
     rest = quotient;
   }
   return end;
+}
+
+/** The SHA-256 hash of bytes, or of a text in UTF-8. `node:crypto` is loaded only with the first. */
+export function sha256(data: string | Uint8Array): Uint8Array {
+  return process.getBuiltinModule("node:crypto").createHash("sha256").update(data).digest();
 }

@@ -79,9 +79,13 @@ export function wallNow(): number {
 export const systemClock: Clock = {
   now: () => receivedAt ?? performance.now(),
   after(ms, callback) {
-    const timer = setTimeout(callback, ms);
+    let timer: NodeJS.Timeout | undefined = setTimeout(callback, ms);
     timer.unref();
-    return () => clearTimeout(timer);
+    return () => {
+      clearTimeout(timer);
+      // Whoever keeps this function does not keep the timer, and what its callback refers to.
+      timer = undefined;
+    };
   },
 };
 
@@ -118,6 +122,35 @@ export function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<vo
     signal.addEventListener("abort", onAbort, { once: true });
     if (signal.aborted) onAbort();
   });
+}
+
+/** How something is looked for; times in ms. */
+export interface Search {
+  /** Time after which it is given up, and the pause between two looks. */
+  readonly limit: number;
+  readonly interval: number;
+  readonly signal: AbortSignal;
+  /** Whether it cannot come any more. Asked before each look, so that what came at last is still found. */
+  readonly hasEnded?: () => boolean;
+}
+
+/**
+ * Looks for something again and again until it is there.
+ * @returns undefined if it has not come in time, or cannot come any more
+ * @throws what `find` throws; the signal's reason when the signal is aborted
+ */
+export async function lookFor<Found>(
+  find: () => Promise<Found | undefined>,
+  { limit, interval, signal, hasEnded = () => false }: Search,
+): Promise<Found | undefined> {
+  const due = performance.now() + limit;
+  for (;;) {
+    const isLast = hasEnded() || performance.now() >= due;
+    const found = await find();
+    if (found !== undefined || isLast) return found;
+    // Its timer keeps the process alive, unlike those of a clock: there may be nothing else.
+    await abortable(sleep(interval), signal);
+  }
 }
 
 /** Like `sleep`, but blocks the thread. */

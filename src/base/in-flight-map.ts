@@ -7,11 +7,12 @@
  * entries are in a Map.
  */
 export class IdMap<Value> {
-  #keys: number[] = emptyKeys(MIN_SLOTS);
-  #values: (Value | undefined)[] = emptyValues(MIN_SLOTS);
+  /** Until the first entry, the table is the one that all maps share: an idle client has maps that it never uses. */
+  #keys: number[] = NO_SLOTS.keys;
+  #values: (Value | undefined)[] = NO_SLOTS.values;
   /** For each slot, the position of its entry in the order of insertion. */
-  #orders: number[] = emptyKeys(MIN_SLOTS);
-  #mask = MIN_SLOTS - 1;
+  #orders: number[] = NO_SLOTS.keys;
+  #mask = 0;
   #count = 0;
   #nextOrder = 0;
   readonly #otherKeys = new Map<string | number, readonly [Value, number]>();
@@ -173,7 +174,7 @@ export class IdMap<Value> {
 
   #grow(): void {
     const [keys, values, orders] = [this.#keys, this.#values, this.#orders];
-    this.#reset(keys.length * 2);
+    this.#reset(Math.max(MIN_SLOTS, keys.length * 2));
     for (const [slot, key] of keys.entries()) {
       if (key !== FREE_KEY)
         this.#writeSlot(this.#slotOf(key), key, values[slot], orders[slot] as number);
@@ -186,6 +187,11 @@ const MIN_SLOTS = 16;
 /** Tables of at least this many slots are shrunk when they become empty. */
 const SHRINK_FROM_SLOTS = 4096;
 const FREE_KEY = -1;
+/** A table with one free slot, which is too small for an entry, and so is never written. */
+const NO_SLOTS: { readonly keys: number[]; readonly values: undefined[] } = {
+  keys: [FREE_KEY],
+  values: [undefined],
+};
 /** 2 ** 32 divided by the golden ratio. */
 const HASH_MULTIPLIER = 0x9e3779b1;
 const TABLE_KEY_LIMIT = 2 ** 31;

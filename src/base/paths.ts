@@ -12,6 +12,15 @@ export interface SystemEnvironment {
   readonly platform: string;
 }
 
+/** Whether there is anything at a path that can be reached. */
+export function exists(path: string): Promise<boolean> {
+  const { access } = process.getBuiltinModule("node:fs/promises");
+  return access(path).then(
+    () => true,
+    () => false,
+  );
+}
+
 /** The folders that may hold the user's manifest: absolute, in order of precedence. */
 export function configFolders(env: Env, platform: string): readonly string[] {
   const base = xdgFolder(env, "XDG_CONFIG_HOME") ?? join(homeFolder(env), ".config");

@@ -270,24 +270,50 @@ function endOfLines(chunk: Buffer, from: number, size: number): number {
  * An input of lines whose chunks are handled within the peer's share of each turn. The end is reported after all chunks.
  */
 export function shareTurns(source: ByteInput, share = new ReadShare()): ByteInput {
-  let reader: PeerReader | undefined;
-  return {
-    read(onChunk, onEnd) {
-      const created = new PeerReader(share, {
-        receive: onChunk,
-        failed: (error) => {
-          throw error;
-        },
-        setReading: (isReading) => (isReading ? source.resume() : source.pause()),
-        endOfPortion: endOfLines,
-      });
-      reader = created;
-      source.read(
-        (chunk) => created.push(chunk),
-        () => created.end(onEnd),
-      );
-    },
-    pause: () => reader?.pause(),
-    resume: () => reader?.resume(),
-  };
+  return new SharedInput(source, share);
+}
+
+/** See `shareTurns`. One object in place of functions for each event: a hub has one for each of its clients. */
+class SharedInput implements ByteInput, PeerReaderEvents {
+  readonly #source: ByteInput;
+  readonly #reader: PeerReader;
+  #onChunk: ((chunk: Buffer) => void) | undefined;
+
+  constructor(source: ByteInput, share: ReadShare) {
+    this.#source = source;
+    this.#reader = new PeerReader(share, this);
+  }
+
+  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
+    this.#onChunk = onChunk;
+    this.#source.read(
+      (chunk) => this.#reader.push(chunk),
+      () => this.#reader.end(onEnd),
+    );
+  }
+
+  pause(): void {
+    this.#reader.pause();
+  }
+
+  resume(): void {
+    this.#reader.resume();
+  }
+
+  receive(bytes: Buffer): void {
+    this.#onChunk?.(bytes);
+  }
+
+  failed(error: unknown): void {
+    throw error;
+  }
+
+  setReading(isReading: boolean): void {
+    if (isReading) this.#source.resume();
+    else this.#source.pause();
+  }
+
+  endOfPortion(chunk: Buffer, from: number, size: number): number {
+    return endOfLines(chunk, from, size);
+  }
 }

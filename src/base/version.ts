@@ -1,7 +1,11 @@
 import manifest from "../../package.json" with { type: "json" };
 
-/** The version of toolmux, from package.json. */
-export const VERSION: string = manifest.version;
+/** The version that `bun scripts/build.ts --version=…` has given to the build; undeclared otherwise. */
+declare const TOOLMUX_VERSION: string | undefined;
+
+/** The version of toolmux: that of the build, by default from package.json. */
+export const VERSION: string =
+  typeof TOOLMUX_VERSION === "string" ? TOOLMUX_VERSION : manifest.version;
 
 /**
  * Compares two versions (semver, precedence). @returns negative if `a` is older, positive if it is newer. A text that is

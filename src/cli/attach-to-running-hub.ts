@@ -1,8 +1,8 @@
 import { HubError } from "../base/errors.ts";
-import { attachClient } from "../host/attach.ts";
 import { findManifests } from "../manifest/files/discover.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
 import { parseCommandLine } from "./args.ts";
+import { attachCommand } from "./attach-command.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { openLog } from "./command-log.ts";
 import type { ServeCommandOptions } from "./commands/serve.ts";
@@ -23,27 +23,13 @@ export async function attachToRunningHub(
   if (platform === "win32" || env[HUBS_VARIABLE] !== undefined) return undefined;
   const invocation = readInvocation(argv);
   if (invocation === undefined) return undefined;
-  const { options, config } = invocation;
-  const { files, problems } = await findManifests({ files: config, env, cwd, platform });
+  const found = await findManifests({ files: invocation.config, env, cwd, platform });
+  const { files, problems } = found;
   if (files.length === 0 || problems.length > 0) return undefined;
+  const sources = files.map(({ path }) => path);
   const log = openLog(invocation);
-  const outcome = await attachClient({
-    context,
-    sources: files.map(({ path }) => path),
-    areNamed: config.length > 0,
-    mustRun: true,
-    flags: clientFlags(options),
-    log,
-  });
-  switch (outcome.kind) {
-    case "left":
-      return 0;
-    case "lost":
-      return 3;
-    case "private":
-    case "refused":
-      return undefined;
-  }
+  const ended = await attachCommand(invocation, context, { sources, mustRun: true, log });
+  return typeof ended === "number" ? ended : undefined;
 }
 
 /** Reads a command line that attaches a client, and has no fault. */

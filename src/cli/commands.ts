@@ -806,7 +806,8 @@ export const COMMANDS: readonly Command[] = [
       "  run      runs it in the foreground; SIGHUP reloads the manifest, SIGTERM ends it",
       "  start    starts it in the background, unless it runs",
       "  stop     ends it at once; open calls end with an error",
-      "  restart  starts it anew when open calls have ended, at most 10 s later",
+      "  restart  starts it anew when open calls have ended, at most 10 s later; if the",
+      "           service runs it, as the service",
       "  status   shows it and its clients",
       "",
       "After an upgrade, `restart` brings the clients to the new version at once. Without it,",
@@ -816,6 +817,7 @@ export const COMMANDS: readonly Command[] = [
     ],
     options: {
       "no-linger": flag("run until it is stopped, even without clients"),
+      wait: flag("with run: if a shared hub runs, wait until it has ended"),
       json: JSON_OUTPUT,
     },
     examples: ["toolmux daemon status", "toolmux daemon restart"],

@@ -280,17 +280,21 @@ export function severalHubs(
   return usageError(`${what} in several hubs: ${pids}. Choose one with --hub PID.`);
 }
 
+/** What each of several hubs lists, together with the hub; hub after hub. */
+export async function listInEach<Entry>(
+  hubs: readonly RunningHub[],
+  list: (hub: RunningHub) => Promise<readonly Entry[]>,
+): Promise<readonly { readonly hub: RunningHub; readonly entry: Entry }[]> {
+  const ofEach = hubs.map(async (hub) => (await list(hub)).map((entry) => ({ hub, entry })));
+  return (await Promise.all(ofEach)).flat();
+}
+
 export async function allServers(
   hubs: readonly RunningHub[],
   { signal }: CommandContext,
 ): Promise<readonly FoundServer[]> {
-  const lists = await Promise.all(
-    hubs.map(async (hub) => {
-      const servers = await runningHubReader(hub, { signal }).servers();
-      return servers.map((server) => ({ hub, server }));
-    }),
-  );
-  return lists.flat();
+  const all = await listInEach(hubs, (hub) => runningHubReader(hub, { signal }).servers());
+  return all.map(({ hub, entry: server }) => ({ hub, server }));
 }
 
 /**

@@ -1,9 +1,10 @@
 import * as v from "valibot";
 import type { EventKind } from "../base/hub-events.ts";
+import { APPROVAL_LEVELS } from "../manifest/approval-levels.ts";
 import { AGENT_EXPOSURES, EXPOSURES } from "../manifest/exposures.ts";
 import { isTable } from "../manifest/table.ts";
 import * as operations from "../operations/documents.ts";
-import { SERVER_STATES, VERDICTS } from "../upstream/verdict.ts";
+import { COUNTED_PARTS, type CountedPart, SERVER_STATES, VERDICTS } from "../upstream/verdict.ts";
 
 /** The path below which all endpoints of the control API are. */
 export const API_PATH = "/v1";
@@ -15,6 +16,12 @@ export const MCP_PATH = "/mcp";
 const time = v.number();
 const duration = v.number();
 const count = v.number();
+
+/** The numbers of servers by part, besides their total. */
+const COUNTS = Object.fromEntries(COUNTED_PARTS.map((part) => [part, count])) as Record<
+  CountedPart,
+  typeof count
+>;
 
 /** Why a server failed: the error, its time, the step of connecting that failed, and the last lines of stderr. */
 const serverFailureSchema = v.object({
@@ -208,7 +215,7 @@ export const clientSchema = v.object({
     v.object({
       modes: v.pipe(v.array(v.string()), v.readonly()),
       servers: v.optional(v.pipe(v.array(v.string()), v.readonly())),
-      approval: v.optional(v.picklist(["never", "auto", "always"])),
+      approval: v.optional(v.picklist(APPROVAL_LEVELS)),
     }),
   ),
   /** The form in which the client gets its tools; absent if it gets all in one list, whatever the settings are. */
@@ -492,19 +499,7 @@ export const hubSchema = v.object({
   seq: count,
   counts: v.object({
     /** Each server is counted once besides `total`. `resting`: servers that wait for a call (state `idle`). */
-    servers: v.object({
-      connected: count,
-      failed: count,
-      connecting: count,
-      authenticating: count,
-      reconnecting: count,
-      stopping: count,
-      notStarted: count,
-      resting: count,
-      stopped: count,
-      disabled: count,
-      total: count,
-    }),
+    servers: v.object({ ...COUNTS, total: count }),
     tools: count,
     clients: count,
     calls: count,

@@ -30,7 +30,7 @@ export class ClientConnection implements TransportEvents, AcceptedClient {
   readonly #requestReader = new ModernRequestReader();
   readonly #scope: ModernScope;
   /** Stops the checks for open requests after the end of the input. */
-  #stopChecks = (): void => {};
+  #stopChecks: (() => void) | undefined;
   /** Responders of the modern requests in flight, by the key of the request's id. */
   readonly #responders = new IdMap<PipeResponder>();
 
@@ -87,7 +87,7 @@ export class ClientConnection implements TransportEvents, AcceptedClient {
   }
 
   abandonRequests(): void {
-    this.#stopChecks();
+    this.#stopChecks?.();
     this.#legacy.abandonRequests();
     const error = abandonedError();
     for (const responder of this.#responders.values()) responder.abandon(error);
@@ -98,7 +98,7 @@ export class ClientConnection implements TransportEvents, AcceptedClient {
   }
 
   closed(): void {
-    this.#stopChecks();
+    this.#stopChecks?.();
     this.#modernClients.close();
     this.#legacy.closed();
   }

@@ -293,12 +293,10 @@ interface Admitted {
 /** One connection, from its first line on; the streams of its transport. */
 class AttachedClient implements ClientStreams {
   readonly #connection: SocketConnection;
-  /** What has not been read yet. */
-  #input: ByteInput;
+  /** The input after the lines that were read; undefined before the first. */
   #lineInput: FirstLineInput | undefined;
   readonly slabs: SlabPool;
-  /** Whether anything has arrived since the last call of `wasUsed`, and whether a request was open then. */
-  #hasReceived = false;
+  /** Whether a request was open when `wasUsed` was last called. */
   #wasBusy = false;
   transport: AttachedTransport | undefined;
   accepted: AcceptedClient | undefined;
@@ -310,22 +308,15 @@ class AttachedClient implements ClientStreams {
     this.#connection = connection;
     this.slabs = slabs;
     this.idleSince = now;
-    const { input } = connection;
-    this.#input = {
-      read: (onChunk, onEnd) =>
-        input.read((chunk) => {
-          this.#hasReceived = true;
-          onChunk(chunk);
-        }, onEnd),
-      pause: () => input.pause(),
-      resume: () => input.resume(),
-    };
+  }
+
+  get #input(): ByteInput {
+    return this.#lineInput ?? this.#connection.input;
   }
 
   /** Reads the next line. @param onLine called once, unless the client is discarded */
   readLine(onLine: (line: FirstLine) => void): void {
     this.#lineInput = new FirstLineInput(this.#input, onLine);
-    this.#input = this.#lineInput;
   }
 
   get openRequests(): number {
@@ -335,9 +326,9 @@ class AttachedClient implements ClientStreams {
   /** Whether a request was open, or anything has arrived, since the last call or at it. */
   wasUsed(): boolean {
     const isBusy = this.openRequests > 0;
-    const isUsed = isBusy || this.#wasBusy || this.#hasReceived;
+    const isUsed = isBusy || this.#wasBusy || this.#lineInput?.hasReceived === true;
     this.#wasBusy = isBusy;
-    this.#hasReceived = false;
+    if (this.#lineInput !== undefined) this.#lineInput.hasReceived = false;
     return isUsed;
   }
 

@@ -1,18 +1,24 @@
-import { attachKey } from "../attach/attach-name.ts";
+import { join } from "node:path";
+import process from "node:process";
+import { attachKey, ownAttachName } from "../attach/attach-name.ts";
 import { logOfSharedHub, startSharedHubProcess } from "../attach/shared-hub-process.ts";
-import { pause, systemClock } from "../base/clock.ts";
+import { abortable, lookFor, sleep } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
 import { isSharedHub } from "../base/hub-endpoints.ts";
 import { isOlder, VERSION } from "../base/version.ts";
 import { clientOfHub, findRunningHubs, type RunningHub } from "../control/running-hubs.ts";
+import { probe, runFolders } from "../control/socket-files.ts";
 import type { ClientDocument, HubDocument } from "../control/schemas.ts";
 import { manifestIdentity } from "../manifest/identity.ts";
 import type { Manifest } from "../manifest/manifest.ts";
+import { runningService } from "../operations/service.ts";
 import type { HostContext } from "./context.ts";
 
 /** Time within which a started hub must have opened its control socket, and how often that is looked at, in ms. */
 const START_LIMIT = 15_000;
 const POLL_INTERVAL = 25;
+/** How often a hub that takes another one's place looks whether that has ended, in ms. */
+const PLACE_INTERVAL = 500;
 /** Time that a hub has to end after it was told to, beside what it may wait for open requests, in ms. */
 const STOP_LIMIT = 10_000;
 /** For how long a hub that is restarted waits for the open requests of its clients, in ms. */
@@ -60,6 +66,14 @@ async function describeHub(hub: RunningHub, { signal }: HostContext): Promise<Sh
   return { ...document, clients, ...(isOlder(document.version) && { olderThan: VERSION }) };
 }
 
+/** The running shared hub of a manifest and this version. */
+async function findOwnHub(
+  manifest: Manifest,
+  context: HostContext,
+): Promise<RunningHub | undefined> {
+  return (await findSharedHubs(manifest, context)).find(({ version }) => version === VERSION);
+}
+
 /** What `startSharedHub` found or started. */
 export interface StartedHub {
   readonly hub: RunningHub;
@@ -80,8 +94,7 @@ export async function startSharedHub(
   endsWithoutClients: boolean,
   areNamed: boolean,
 ): Promise<StartedHub> {
-  const find = async (): Promise<RunningHub | undefined> =>
-    (await findSharedHubs(manifest, context)).find(({ version }) => version === VERSION);
+  const find = (): Promise<RunningHub | undefined> => findOwnHub(manifest, context);
   const running = await find();
   if (running !== undefined) return { hub: running, wasRunning: true };
   const { env, cwd, platform } = context;
@@ -96,13 +109,13 @@ export async function startSharedHub(
     areNamed,
     endsWithoutClients,
   });
-  const due = performance.now() + START_LIMIT;
-  while (performance.now() < due) {
-    const hub = await find();
-    if (hub !== undefined) return { hub, wasRunning: false };
-    if (started.hasEnded()) break;
-    await pause(systemClock, POLL_INTERVAL, context.signal);
-  }
+  const hub = await lookFor(find, {
+    limit: START_LIMIT,
+    interval: POLL_INTERVAL,
+    signal: context.signal,
+    hasEnded: () => started.hasEnded(),
+  });
+  if (hub !== undefined) return { hub, wasRunning: false };
   const text = started.hasEnded()
     ? "The shared hub has ended while it started."
     : `The shared hub is not ready after ${START_LIMIT / 1000} s.`;
@@ -148,18 +161,16 @@ async function tellToEnd(
 }
 
 async function untilEnded(hub: RunningHub, context: HostContext, limit: number): Promise<void> {
-  const due = performance.now() + limit;
-  while (performance.now() < due) {
-    const running = await findRunningHubs(context);
-    if (!running.some(({ socket }) => socket === hub.socket)) return;
-    await pause(systemClock, POLL_INTERVAL, context.signal);
-  }
+  const hasEnded = async (): Promise<true | undefined> =>
+    (await findRunningHubs(context)).every(({ socket }) => socket !== hub.socket) || undefined;
+  const { signal } = context;
+  if (await lookFor(hasEnded, { limit, interval: POLL_INTERVAL, signal })) return;
   const text = `The shared hub with process id ${hub.pid} was told to end, and has not ended after ${limit / 1000} s.`;
   throw new HubError("notResponding", text, { hint: `To end it: kill ${hub.pid}` });
 }
 
 /**
- * Starts the shared hub of a manifest anew. The hubs that run let their clients go, each as soon as it has no open
+ * Starts the shared hub of a manifest anew; if the service has run it, as the service. The hubs that run let their clients go, each as soon as it has no open
  * request; the clients come to the new hub with their next message.
  */
 export async function restartSharedHub(
@@ -168,7 +179,43 @@ export async function restartSharedHub(
   endsWithoutClients: boolean,
   areNamed: boolean,
 ): Promise<{ readonly stopped: readonly RunningHub[]; readonly hub: RunningHub }> {
+  const service = await runningService(context);
+  const running = await findRunningHubs(context);
   const stopped = await stopSharedHubs(manifest, context, true);
+  /** Whether the hub with this process id is one that has ended, or its process waits until one has. */
+  const isInTurn = (pid: number): boolean =>
+    stopped.some((hub) => hub.pid === pid) || running.every((hub) => hub.pid !== pid);
+  if (service !== undefined && isInTurn(service.pid)) {
+    await service.restart();
+    const { signal } = context;
+    const find = (): Promise<RunningHub | undefined> => findOwnHub(manifest, context);
+    const hub = await lookFor(find, { limit: START_LIMIT, interval: POLL_INTERVAL, signal });
+    if (hub !== undefined) return { stopped, hub };
+  }
   const { hub } = await startSharedHub(manifest, context, endsWithoutClients, areNamed);
   return { stopped, hub };
+}
+
+/**
+ * Waits until no shared hub of this version serves a manifest. A service must not fail because a client has started one
+ * before: it would be started again and again, given up, and not be there when that hub has ended.
+ * @param sources the files of the manifest
+ * @param onWait called once if there is one
+ * @throws the signal's reason when the signal is aborted
+ */
+export async function untilNoSharedHub(
+  sources: readonly string[],
+  { env, platform, signal }: Pick<HostContext, "env" | "platform" | "signal">,
+  onWait: () => void,
+): Promise<void> {
+  const name = ownAttachName(await attachKey(sources, env), VERSION);
+  const paths = runFolders({ env, platform }, process.getuid?.() ?? -1).map(({ path }) =>
+    join(path, name),
+  );
+  for (let isFirst = true; ; isFirst = false) {
+    const states = await Promise.all(paths.map(probe));
+    if (!states.includes("alive")) return;
+    if (isFirst) onWait();
+    await abortable(sleep(PLACE_INTERVAL), signal);
+  }
 }

@@ -3,7 +3,7 @@ import { dirname } from "node:path";
 import process from "node:process";
 import { utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { abortable, pause, systemClock } from "../base/clock.ts";
+import { abortable, lookFor } from "../base/clock.ts";
 import { writePrivate } from "../base/private-files.ts";
 import { ownCommand } from "../base/runtime.ts";
 import { findRunningHubs } from "../control/running-hubs.ts";
@@ -91,13 +91,16 @@ export class HubStarter {
       hasEnded = true;
       this.#children.delete(child);
     });
-    const deadline = systemClock.now() + START_LIMIT;
-    while (systemClock.now() < deadline) {
-      const hubs = await findRunningHubs(this.#context);
-      if (hubs.some(({ pid }) => pid === child.pid)) return undefined;
-      if (hasEnded) return output.trim().split("\n").slice(-4).join("\n");
-      await pause(systemClock, CHECK_INTERVAL, this.#closed.signal);
-    }
+    const find = async (): Promise<true | undefined> =>
+      (await findRunningHubs(this.#context)).some(({ pid }) => pid === child.pid) || undefined;
+    const found = await lookFor(find, {
+      limit: START_LIMIT,
+      interval: CHECK_INTERVAL,
+      signal: this.#closed.signal,
+      hasEnded: () => hasEnded,
+    });
+    if (found) return undefined;
+    if (hasEnded) return output.trim().split("\n").slice(-4).join("\n");
     process.kill(child.pid, "SIGTERM");
     throw new HubError("connectTimeout", "The hub did not start in time. See: toolmux doctor");
   }

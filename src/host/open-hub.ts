@@ -6,8 +6,8 @@
  * passes typed options and gets notices. Main types: `OpenedHub`, below, and `HostContext` (`context.ts`). Start here
  * with `openHub`, then read `serve-hub.ts`.
  */
+import { sha256 } from "../base/bytes.ts";
 import { count } from "../base/format.ts";
-import process from "node:process";
 import type { MinimumApproval } from "../approval/policy.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
 import { STOP_LIMIT } from "../base/grace-periods.ts";
@@ -424,9 +424,4 @@ export function openTrialHub(
 ): Promise<OpenedHub> {
   const snapshots = openSnapshots(context, log, "nothing");
   return openHub(manifest, context, log, { kinds: [], authorizes: false, snapshots });
-}
-
-/** The hash of names that must be shortened, and of definitions. `node:crypto` is loaded only with the first of them. */
-function sha256(data: string | Uint8Array): Uint8Array {
-  return process.getBuiltinModule("node:crypto").createHash("sha256").update(data).digest();
 }

@@ -56,10 +56,10 @@ export class WriteBuffer {
   readonly #pool: SlabPool | undefined;
   readonly #writes: Uint8Array[] = [];
   /**
-   * The writes whose memory may be detached (see `ByteSlice`). The set is weak because nothing removes writes from it
-   * if the output retains memory: `release` is not called then.
+   * The writes whose memory may be detached (see `ByteSlice`); undefined before the first. The set is weak because nothing
+   * removes writes from it if the output retains memory: `release` is not called then.
    */
-  readonly #detachable = new WeakSet<Uint8Array>();
+  #detachable: WeakSet<Uint8Array> | undefined;
   #slab: Buffer = EMPTY_SLAB;
   /** The part of the slab that is not queued as a write yet: `[#start, #end)`. */
   #start = 0;
@@ -83,7 +83,7 @@ export class WriteBuffer {
     if (size >= COPY_LIMIT) {
       this.#queueSlab();
       const write = toBytes(piece);
-      if (isDetachable(piece)) this.#detachable.add(write);
+      if (isDetachable(piece)) (this.#detachable ??= new WeakSet()).add(write);
       this.#writes.push(write);
       return;
     }
@@ -131,7 +131,7 @@ export class WriteBuffer {
    * @returns whether the memory was detached
    */
   release(write: Uint8Array): boolean {
-    if (!this.#detachable.delete(write)) return false;
+    if (this.#detachable?.delete(write) !== true) return false;
     detachMemory(write);
     return true;
   }

@@ -7,6 +7,7 @@ import type { Agents, Models } from "./agents.ts";
 import type { CallLimitsInput, HubLimitsInput } from "./call-limits.ts";
 import type { AgentFilesConfig, FleetConfig } from "./files/file-config.ts";
 import type { ModeSpec } from "./modes.ts";
+import type { APPROVAL_LEVELS } from "./approval-levels.ts";
 import type { Isolation } from "./isolations.ts";
 import type { NamedClient } from "./named-clients.ts";
 import type { PinFile } from "./pin-file.ts";
@@ -15,7 +16,6 @@ import type { TelemetrySpec } from "./telemetry.ts";
 import type { Problem, SpecSource } from "./problems.ts";
 import type { Check } from "../scan/checks.ts";
 import type {
-  APPROVAL_LEVELS,
   PIN_LEVELS,
   SCAN_LEVELS,
   HubInput,

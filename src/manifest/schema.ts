@@ -26,6 +26,7 @@ import {
   uncheckedTable,
   withNotes,
 } from "./fields.ts";
+import { APPROVAL_LEVELS } from "./approval-levels.ts";
 import { callLimits, makeHubLimits, toolCallLimits } from "./call-limits.ts";
 import { EXPOSURES } from "./exposures.ts";
 import { filterSchema } from "./filter.ts";
@@ -521,9 +522,6 @@ const limitEntries = {
 export const LIMIT_KEYS = Object.keys(limitEntries) as readonly (keyof typeof limitEntries)[];
 
 const limitsSchema = table(limitEntries);
-
-/** Which calls a person has to approve: none, calls of tools that are not known to be read-only, or all. */
-export const APPROVAL_LEVELS = ["never", "auto", "always"] as const;
 
 const approvalLevel = v.picklist(APPROVAL_LEVELS, `"never", "auto" or "always"`);
 

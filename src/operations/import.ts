@@ -1,6 +1,6 @@
-import { access } from "node:fs/promises";
 import { basename } from "node:path";
 import { HubError, usageError } from "../base/errors.ts";
+import { exists } from "../base/paths.ts";
 import { CLIENT_NAMES } from "../client-configs/client-names.ts";
 import {
   type ClientApp,
@@ -82,13 +82,6 @@ async function rejectClientFile(file: string): Promise<void> {
   if (!isClientFile && !/^\.?mcp\.json$/.test(basename(file))) return;
   const text = `${file} is the configuration file of an MCP client. Name a manifest of toolmux with --config.`;
   throw new HubError("usage", text);
-}
-
-function exists(file: string): Promise<boolean> {
-  return access(file).then(
-    () => true,
-    () => false,
-  );
 }
 
 /** Which files of clients are read, and which of their servers are planned. */

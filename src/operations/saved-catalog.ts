@@ -1,4 +1,4 @@
-import process from "node:process";
+import { sha256 } from "../base/bytes.ts";
 import { stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { buildCatalog, type Catalog, type CatalogSource } from "../catalog/catalog.ts";
 import type { ServerListing } from "../catalog/listing.ts";
@@ -70,8 +70,4 @@ async function sourceOf(
     skills,
     limits: () => ({ timeout: callTimeout, maxTimeout: maxCallTimeout }),
   };
-}
-
-function sha256(data: string | Uint8Array): Uint8Array {
-  return process.getBuiltinModule("node:crypto").createHash("sha256").update(data).digest();
 }

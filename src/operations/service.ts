@@ -1,10 +1,11 @@
-import { access, lstat, mkdir, readFile, realpath, rm, rmdir } from "node:fs/promises";
+import { lstat, mkdir, readFile, realpath, rm, rmdir } from "node:fs/promises";
 import { dirname, isAbsolute, join, resolve } from "node:path";
 import process from "node:process";
 import { utf8 } from "../base/bytes.ts";
 import { HubError, toHubError, usageError } from "../base/errors.ts";
 import {
   configFolders,
+  exists,
   expandHome,
   homeFolder,
   stateFolder,
@@ -79,7 +80,9 @@ function commandOf(
   const files = config.map((file) => resolve(cwd, expandHome(file, env)));
   return [
     ...installedCommand(env),
-    ...(http === undefined ? ["daemon", "run", "--no-linger"] : ["serve", "--http", http]),
+    ...(http === undefined
+      ? ["daemon", "run", "--no-linger", "--wait"]
+      : ["serve", "--http", http]),
     ...files.flatMap((file) => ["--config", file]),
   ];
 }
@@ -327,6 +330,30 @@ export async function serviceStatus(context: OperationContext): Promise<ServiceS
   });
 }
 
+/** The service while it runs. */
+export interface RunningService {
+  /** The id of its process. */
+  readonly pid: number;
+  /** Starts it anew. It may have ended. @throws {HubError} notSupported if the service manager fails */
+  restart(): Promise<void>;
+}
+
+/** @returns undefined if no service of toolmux runs */
+export async function runningService(
+  context: OperationContext,
+): Promise<RunningService | undefined> {
+  if (context.platform !== "linux" && context.platform !== "darwin") return undefined;
+  const unit = unitOf(context);
+  if ((await readUnit(unit)).kind !== "own") return undefined;
+  const run = await serviceCommand(unit, context).catch(() => undefined);
+  if (run === undefined) return undefined;
+  const { pid } = await readState(unit, run);
+  if (pid === undefined) return undefined;
+  const isSystemd = unit.manager === "systemd";
+  const words = isSystemd ? ["restart", unit.name] : ["kickstart", "-k", targetOf(unit)];
+  return { pid, restart: async () => void (await run(words)) };
+}
+
 type ReadState = Partial<WithUndefined<Pick<ServiceStatusDocument, "state" | "enabled" | "pid">>>;
 
 async function readState({ manager, name }: ServiceUnit, run: RunCommand): Promise<ReadState> {
@@ -401,11 +428,8 @@ async function findServiceFault(unit: string): Promise<{ readonly text: string }
   const [program, ...args] = words.slice(0, end < 0 ? 1 : end);
   if (program === undefined) return { text: "The service's unit has no command." };
   for (const path of [program, ...args].filter((word) => isAbsolute(word))) {
-    const isThere = await access(path).then(
-      () => true,
-      () => false,
-    );
-    if (!isThere) return { text: `The service starts ${path}, but that file does not exist.` };
+    if (!(await exists(path)))
+      return { text: `The service starts ${path}, but that file does not exist.` };
   }
   const pathsOf = (command: readonly string[]): Promise<readonly string[]> =>
     Promise.all(command.map((word) => realpath(word).catch(() => word)));
@@ -505,11 +529,7 @@ function targetOf({ name }: Pick<ServiceUnit, "name">): string {
 /** What to do so that the service runs without a login; undefined if it does already. */
 async function lingerHint(): Promise<string | undefined> {
   const { userInfo } = process.getBuiltinModule("node:os");
-  const isLingering = await access(`/var/lib/systemd/linger/${userInfo().username}`).then(
-    () => true,
-    () => false,
-  );
-  return isLingering
+  return (await exists(`/var/lib/systemd/linger/${userInfo().username}`))
     ? undefined
     : "It runs while you are logged in. To let it run from the start of the machine on: loginctl enable-linger";
 }

@@ -79,7 +79,7 @@ export const COUNTED_PARTS = [
   "disabled",
 ] as const;
 
-type CountedPart = (typeof COUNTED_PARTS)[number];
+export type CountedPart = (typeof COUNTED_PARTS)[number];
 
 /** The numbers of servers by part; their sum is `total`. `resting`: the servers that are idle. */
 export type ServerCounts = Readonly<Record<CountedPart | "total", number>>;

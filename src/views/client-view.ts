@@ -79,7 +79,7 @@ export class ClientView {
   /** Latest result of `updateReadiness`: a connection whose saved listing is loading, and one that is not listable. */
   #loading: Connection | undefined;
   #unlisted: Connection | undefined;
-  #cancelTimer: () => void = () => {};
+  #cancelTimer: (() => void) | undefined;
   /** Whether the client has left. */
   isClosed = false;
 
@@ -106,7 +106,7 @@ export class ClientView {
     if (this.#state !== "closed") {
       this.#options.pool.replaceProfile(before, this.#profile);
       // The servers that were just started for this client are not listed yet, so list requests wait again.
-      this.#cancelTimer();
+      this.#cancelTimer?.();
       this.#state = "closed";
     }
     this.open();
@@ -314,7 +314,7 @@ export class ClientView {
 
   close(): void {
     this.isClosed = true;
-    this.#cancelTimer();
+    this.#cancelTimer?.();
     this.#listWaiters.clear();
     this.#savedWaiters.clear();
     this.#options.pool.removeProfile(this.#profile);
@@ -409,7 +409,8 @@ export class ClientView {
   #setListable(): void {
     this.#setSavedLoaded();
     this.#state = "listable";
-    this.#cancelTimer();
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
     this.#listWaiters.callAll(() => this.catalog);
   }
 }

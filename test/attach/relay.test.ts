@@ -328,6 +328,20 @@ describe("the relay", () => {
     );
   });
 
+  it("answers no call that the hub has refused as malformed before stdin ended", async () => {
+    const { client, hub, toClient, ended } = setUpSession();
+    const before = toClient.messages.length;
+    client.feed('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{bad}}\n');
+    hub.send({ jsonrpc: "2.0", id: null, error: { code: -32700, message: "m" } });
+    client.end();
+    hub.die();
+    assert.equal(await ended, "left");
+    assert.deepEqual(
+      toClient.messages.slice(before).map(({ id }) => id),
+      [null],
+    );
+  });
+
   it("leaves a hub whose message is longer than is allowed", () => {
     const { send, hubs, toClient } = setUp(1000);
     const [hub] = hubs;

@@ -51,6 +51,18 @@ describe("a register", () => {
     );
   });
 
+  it("has nothing of another one, though both began with the same table", () => {
+    const [first, second, unused] = [new IdMap<string>(), new IdMap<string>(), new IdMap<string>()];
+    assert.equal(first.remove(0), undefined);
+    first.set(0, "of the first");
+    second.set(1, "of the second");
+    assert.deepEqual(first.entries(), [[0, "of the first"]]);
+    assert.deepEqual(second.entries(), [[1, "of the second"]]);
+    first.clear();
+    assert.deepEqual([first.size, second.size, unused.size], [0, 1, 0]);
+    assert.deepEqual([unused.get(0), unused.get(1)], [undefined, undefined]);
+  });
+
   it("finds each of very many, and none that has gone", () => {
     const register = new IdMap<number>();
     const keys = Array.from({ length: 100_000 }, (_, at) => at * 7);

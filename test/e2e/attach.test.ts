@@ -1,13 +1,20 @@
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { HOST, versionFlags } from "../../scripts/target.ts";
 import { run as runCommand, runJson } from "../harness/command.ts";
+import { GO_CLIENT, SKIP_WITHOUT_GO } from "../harness/go.ts";
 import {
   assertProtocolOnly,
   executable,
   it,
+  itWith,
+  TEST_OPTIONS,
   type TestFolder,
   withTestFolder,
 } from "../harness/hub.ts";
@@ -33,14 +40,14 @@ function withShared(
 ): Promise<void> {
   return withTestFolder(manifest, async (folder) => {
     const clients: RawClient[] = [];
-    const open = (args: readonly string[], env: Readonly<Record<string, string>>): RawClient => {
+    const open: SharedFolder["open"] = (args = ["attach"], env = {}, program = executable()) => {
       const all = [...args, "--config", folder.config];
-      const client = new RawClient(executable(), all, folder.dir, { ...folder.env, ...env });
+      const client = new RawClient(program, all, folder.dir, { ...folder.env, ...env });
       clients.push(client);
       return client;
     };
     try {
-      await run({ ...folder, open: (args = ["attach"], env = {}) => open(args, env) });
+      await run({ ...folder, open });
       for (const client of clients) client.end();
       await Promise.all(clients.map((client) => client.waitForExit(EXIT_LIMIT)));
       for (const client of clients) assertProtocolOnly(client);
@@ -53,11 +60,20 @@ function withShared(
 
 interface SharedFolder extends TestFolder {
   /** Starts a client: by default `toolmux attach`. */
-  open(args?: readonly string[], env?: Readonly<Record<string, string>>): RawClient;
+  open(
+    args?: readonly string[],
+    env?: Readonly<Record<string, string>>,
+    program?: string,
+  ): RawClient;
 }
 
 interface Status {
-  readonly hubs: readonly { readonly pid: number; readonly clients: readonly object[] }[];
+  readonly hubs: readonly {
+    readonly pid: number;
+    readonly version: string;
+    readonly clients: readonly { readonly pid?: number }[];
+    readonly olderThan?: string;
+  }[];
 }
 
 /** The one shared hub, as soon as there is exactly one. */
@@ -72,6 +88,14 @@ function signal(pid: number, name: NodeJS.Signals): void {
   // The ids 0 and below stand for groups of processes.
   assert.ok(pid > 1, `${pid} is the id of one process`);
   process.kill(pid, name);
+}
+
+/** Builds the executable as another version. @returns its path */
+async function buildVersion(version: string, folder: string): Promise<string> {
+  const root = fileURLToPath(new URL("../..", import.meta.url));
+  const args = ["build", ...HOST.args(folder), ...versionFlags(version)];
+  await promisify(execFile)(process.execPath, args, { cwd: root });
+  return join(folder, HOST.output);
 }
 
 function eventsOf(folder: TestFolder, name: string): ReturnType<TestFolder["log"]> {
@@ -268,4 +292,101 @@ describe("toolmux attach", () => {
       const { message } = await inner.request("initialize", {});
       assert.equal((message.error?.data as { code?: string }).code, "hubLoop");
     }));
+
+  itWith({ timeout: 3 * TEST_OPTIONS.timeout })(
+    "serves each client by the newest version that runs, and never by an older one than its own if that can be started",
+    () =>
+      withShared(async (folder) => {
+        const NEWER = "99.0.0";
+        const program = await buildVersion(NEWER, folder.dir);
+        const openNewer = (env = {}): RawClient => folder.open(["attach"], env, program);
+        /** The versions of the hubs, and of each which of these clients it has. */
+        const hubsOf = async (...clients: readonly RawClient[]): Promise<readonly unknown[]> => {
+          const args = ["daemon", "status", "--json", "--config", folder.config];
+          const { stdout } = await promisify(execFile)(program, args, { env: folder.env });
+          const { hubs } = JSON.parse(stdout) as Status;
+          return hubs.map((hub) => {
+            const pids = new Set(hub.clients.map(({ pid }) => pid));
+            const has = clients.flatMap((client, at) => (pids.has(client.pid) ? [at] : []));
+            return [hub.version, hub.olderThan, has];
+          });
+        };
+        const echo = async (client: RawClient): Promise<void> =>
+          assert.equal(codeOf((await client.call("a__echo")).message), undefined);
+
+        const old = folder.open();
+        await old.initializeAndList();
+        const first = await findHub(folder);
+        const { version } = (await runJson<Status>(folder, "daemon", "status")).hubs[0] ?? {};
+        assert.ok(version !== undefined);
+        // Without a state folder no hub of its own version can be started.
+        const file = join(folder.dir, "file");
+        writeFileSync(file, "");
+        const bound = openNewer({ XDG_STATE_HOME: file });
+        await bound.initializeAndList();
+        assert.deepEqual(await hubsOf(old, bound), [[version, NEWER, [0, 1]]]);
+
+        const newer = openNewer();
+        await newer.initializeAndList();
+        const later = folder.open();
+        await later.initializeAndList();
+        assert.deepEqual(await hubsOf(old, bound, newer, later), [
+          [version, NEWER, [0, 1]],
+          [NEWER, undefined, [2, 3]],
+        ]);
+
+        // The hub of the newer version dies: its clients are served as if they came only now.
+        const { hubs } = await runJson<Status>(folder, "daemon", "status");
+        const second = hubs.find((hub) => hub.version === NEWER)?.pid ?? -1;
+        const open = [newer, later].map((client) => client.sendCall("a__hang"));
+        await waitFor("both calls at the server", () =>
+          eventsOf(folder, "call").filter(({ tool }) => tool === "hang").length === 2
+            ? true
+            : undefined,
+        );
+        signal(second, "SIGKILL");
+        for (const [at, client] of [newer, later].entries())
+          assert.equal(codeOf((await client.response(open[at], 5000)).message), ANSWER_LOST);
+        await echo(later);
+        await echo(newer);
+        assert.deepEqual(await hubsOf(old, bound, newer, later), [
+          [version, NEWER, [0, 1, 3]],
+          [NEWER, undefined, [2]],
+        ]);
+
+        // As after an upgrade: all go to the newer one.
+        const args = ["daemon", "restart", "--config", folder.config];
+        await promisify(execFile)(program, args, { env: folder.env });
+        for (const client of [old, bound, newer, later]) await echo(client);
+        assert.deepEqual(await hubsOf(old, bound, newer, later), [
+          [NEWER, undefined, [0, 1, 2, 3]],
+        ]);
+        await waitUntilExited([first, second], SWEEP_LIMIT);
+      }),
+  );
+
+  itWith({ skip: SKIP_WITHOUT_GO, timeout: 2 * TEST_OPTIONS.timeout })(
+    "serves clients made with the Go SDK in both eras, also after the hub was killed with their calls open",
+    () =>
+      withShared(async (folder) => {
+        const args = [executable(), "attach", "--config", folder.config];
+        const ended = promisify(execFile)(GO_CLIENT, args, { env: folder.env, cwd: folder.dir });
+        await waitFor("the open calls of both", () =>
+          eventsOf(folder, "call").filter(({ tool }) => tool === "hang").length === 2
+            ? true
+            : undefined,
+        );
+        signal(await findHub(folder), "SIGKILL");
+        const told = JSON.parse((await ended).stdout) as readonly Record<string, unknown>[];
+        assert.deepEqual(
+          told.map(({ version, lost }) => [version, lost]),
+          ["2025-11-25", "2026-07-28"].map((version) => [version, ANSWER_LOST]),
+        );
+        for (const { tools, echo, again } of told) {
+          assert.ok(Number(tools) > 10);
+          assert.match(String(echo), /one/);
+          assert.match(String(again), /two/);
+        }
+      }),
+  );
 });

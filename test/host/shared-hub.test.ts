@@ -24,6 +24,7 @@ import {
 import type { ClientOrigin } from "../../src/manifest/client-values.ts";
 import { parseAttachName } from "../../src/attach/attach-name.ts";
 import type { HubError } from "../../src/base/errors.ts";
+import { untilNoSharedHub } from "../../src/host/daemon.ts";
 import { openSharedHub, type SharedHub, type SharedHubOptions } from "../../src/host/shared-hub.ts";
 import { manifestIdentity } from "../../src/manifest/identity.ts";
 import { attachRequest, SocketClient } from "../fixtures/attached-client.ts";
@@ -139,6 +140,28 @@ describe("the attach socket of a shared hub", () => {
       assert.deepEqual(modes, [0o700, 0o600]);
       await shared.close();
       assert.deepEqual(readdirSync(folder), []);
+    }));
+
+  it("is waited for by a hub that takes its place, until it is closed or the waiting is ended", () =>
+    withHub(async ({ open, root, env }) => {
+      const ending = new AbortController();
+      const waiting: string[] = [];
+      const wait = (name: string, signal = new AbortController().signal): Promise<string> => {
+        const context = { env, platform: "linux", signal } as const;
+        return untilNoSharedHub([join(root, "toolmux.toml")], context, () => waiting.push(name))
+          .then(() => "free")
+          .catch(() => "ended");
+      };
+      assert.equal(await wait("nobody"), "free");
+      const shared = await open();
+      const [taken, ended] = [wait("taken"), wait("ended", ending.signal)];
+      await waitUntil("both wait", () => Promise.resolve(waiting.length === 2 || undefined));
+      assert.equal(await settledValue(taken), undefined);
+      ending.abort();
+      assert.equal(await ended, "ended");
+      await shared.close();
+      assert.equal(await taken, "free");
+      assert.deepEqual(waiting.toSorted(), ["ended", "taken"]);
     }));
 
   it("keeps the umask of the process as it was", () =>

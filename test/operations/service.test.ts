@@ -182,7 +182,8 @@ describe("a service of systemd", () => {
     ]);
     assert.equal((await stat(file)).mode & 0o077, 0);
     const text = await readFile(file, "utf8");
-    assert.deepEqual(commandInUnit(text).slice(-3), ["daemon", "run", "--no-linger"]);
+    const words = ["daemon", "run", "--no-linger", "--wait"];
+    assert.deepEqual(commandInUnit(text).slice(-4), words);
     assert.ok(!text.includes("s3cret"));
     const lines = [
       "ExecReload=/bin/kill -HUP $MAINPID",

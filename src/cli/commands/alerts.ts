@@ -9,6 +9,7 @@ import {
   chosenHubs,
   findRejections,
   type HubOptions,
+  listInEach,
   printRejections,
   severalHubs,
 } from "../running-hub.ts";
@@ -33,13 +34,11 @@ export async function alerts(
   }
   const { terminal } = context;
   const hubs = await chosenHubs(invocation, context);
-  const lists = await Promise.all(
-    hubs.map(async (hub) => {
-      const answer = await askFor(hub, "GET /alerts", context);
-      return answer.alerts.map((alert) => ({ hub, alert }));
-    }),
+  const listed = await listInEach(
+    hubs,
+    async (hub) => (await askFor(hub, "GET /alerts", context)).alerts,
   );
-  const all = lists.flat();
+  const all = listed.map(({ hub, entry: alert }) => ({ hub, alert }));
   if (verb === undefined) {
     const shown = all.filter(({ alert }) => options.all || alert.dismissed !== true);
     if (options.json) {

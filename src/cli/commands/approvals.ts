@@ -17,6 +17,7 @@ import {
   followHubs,
   type HubOptions,
   servingHubs,
+  listInEach,
   refuseInsideHub,
   severalHubs,
   untilInterrupted,
@@ -77,12 +78,8 @@ async function showQuestions(
 ): Promise<number> {
   const { terminal } = context;
   const hubs = await chosenHubs(invocation, context);
-  const lists = await Promise.all(
-    hubs.map(async (hub) =>
-      (await pendingApprovalsOf(hub, context)).map((question) => ({ hub: hub.pid, ...question })),
-    ),
-  );
-  const questions = lists.flat();
+  const pending = await listInEach(hubs, (hub) => pendingApprovalsOf(hub, context));
+  const questions = pending.map(({ hub, entry }) => ({ hub: hub.pid, ...entry }));
   if (invocation.options.json) terminal.printJson({ approvals: questions });
   else if (questions.length === 0) terminal.printWrapped("no call waits for an approval");
   else {
@@ -151,13 +148,8 @@ async function answerIn(
     return hub;
   };
   if (hubs.length === 1) return answer(hubs[0]);
-  const found = await Promise.all(
-    hubs.map(async (hub) => {
-      const pending = await pendingApprovalsOf(hub, context);
-      return pending.some((one) => one.id === id) ? [{ hub }] : [];
-    }),
-  );
-  const [only, ...others] = found.flat();
+  const pending = await listInEach(hubs, (hub) => pendingApprovalsOf(hub, context));
+  const [only, ...others] = pending.filter(({ entry }) => entry.id === id);
   if (only !== undefined && others.length > 0) throw severalHubs(`${id} waits`, [only, ...others]);
   if (only !== undefined) return answer(only.hub);
   // The hub in which the call has waited says who has decided it.
@@ -248,15 +240,11 @@ async function sessionApprovals(
   context: CommandContext,
 ): Promise<readonly { readonly hub: RunningHub; readonly entry: RememberedApprovalDocument }[]> {
   const hubs = await servingHubs(invocation, context);
-  const lists = await Promise.all(
-    hubs.map(async (hub) => {
-      const answer = await askFor(hub, "GET /approvals/remembered", context);
-      return answer.remembered.flatMap((entry) =>
-        entry.decision === "session" ? [{ hub, entry }] : [],
-      );
-    }),
+  const all = await listInEach(
+    hubs,
+    async (hub) => (await askFor(hub, "GET /approvals/remembered", context)).remembered,
   );
-  return lists.flat();
+  return all.filter(({ entry }) => entry.decision === "session");
 }
 
 async function showRemembered(

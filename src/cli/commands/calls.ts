@@ -3,7 +3,14 @@ import { formatDuration } from "../../base/format.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
 import type { CallDocument } from "../../control/schemas.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { askFor, chosenHubs, hubColumn, type HubOptions, watchHubs } from "../running-hub.ts";
+import {
+  askFor,
+  chosenHubs,
+  hubColumn,
+  type HubOptions,
+  listInEach,
+  watchHubs,
+} from "../running-hub.ts";
 
 interface CallsOptions extends HubOptions {
   readonly watch: boolean;
@@ -22,18 +29,15 @@ export async function calls(
   const { json, watch } = invocation.options;
   const { terminal } = context;
   const show = async (hubs: readonly RunningHub[]): Promise<void> => {
-    const lists = await Promise.all(
-      hubs.map(async (hub) => {
-        const answer = await askFor(hub, "GET /calls", context);
-        return answer.calls.map((call) => ({ hub, call }));
-      }),
+    const all = await listInEach(
+      hubs,
+      async (hub) => (await askFor(hub, "GET /calls", context)).calls,
     );
-    const all = lists.flat();
     if (json) {
-      terminal.printJson({ calls: all.map(({ hub, call }) => ({ hub: hub.pid, ...call })) });
+      terminal.printJson({ calls: all.map(({ hub, entry }) => ({ hub: hub.pid, ...entry })) });
     } else {
       const { titles, cells } = hubColumn(hubs);
-      const rows = all.map(({ hub, call }) => [...cells(hub), ...rowOf(call)]);
+      const rows = all.map(({ hub, entry }) => [...cells(hub), ...rowOf(entry)]);
       const heads = [
         ...titles,
         "CALL",
@@ -51,7 +55,7 @@ export async function calls(
       }
       terminal.printTable(heads, rows);
       const which = hubs.length === 1 ? "" : ` --hub ${first.hub.pid}`;
-      terminal.printWrapped(`To cancel one: toolmux cancel ${first.call.call}${which}`);
+      terminal.printWrapped(`To cancel one: toolmux cancel ${first.entry.call}${which}`);
     }
   };
   if (watch) return watchHubs(invocation, context, INTERVAL, show);

@@ -2,6 +2,7 @@ import { nameAndIdOfClient } from "../../base/client-name.ts";
 import { usageError } from "../../base/errors.ts";
 import { count, formatAge } from "../../base/format.ts";
 import type { SharedHubDocument } from "../../host/daemon.ts";
+import { findManifests } from "../../manifest/files/discover.ts";
 import { suggestName } from "../../manifest/problems.ts";
 import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
@@ -14,6 +15,7 @@ import { serve } from "./serve.ts";
 interface DaemonOptions {
   readonly json: boolean;
   readonly "no-linger": boolean;
+  readonly wait: boolean;
 }
 
 /** `toolmux daemon`: runs, starts, ends or shows the hub that the clients of this machine share for the manifest. */
@@ -31,6 +33,7 @@ export async function daemon(
   if (more.length > 0) throw usageError(`toolmux daemon ${verb} takes no argument.`);
   const endsWithoutClients = !options["no-linger"];
   if (verb === "run") return run(invocation, context, endsWithoutClients);
+  if (options.wait) throw usageError("--wait belongs to: toolmux daemon run");
   const { terminal } = context;
   const log = openLog(invocation, ({ message }) => terminal.note(sanitizeLine(message)));
   const manifest = await loadManifestOnly(invocation, context, log);
@@ -86,11 +89,20 @@ export async function daemon(
 }
 
 /** `toolmux daemon run`: the shared hub in the foreground. */
-function run(
+async function run(
   invocation: Invocation<DaemonOptions>,
   context: CommandContext,
   endsWithoutClients: boolean,
 ): Promise<number> {
+  if (invocation.options.wait) {
+    const { env, cwd, platform } = context;
+    const found = await findManifests({ files: invocation.config, env, cwd, platform });
+    const { untilNoSharedHub } = await import("../../host/daemon.ts");
+    const files = found.files.map(({ path }) => path);
+    await untilNoSharedHub(files, context, () =>
+      openLog(invocation)("info", "a shared hub runs already: this one waits until it has ended"),
+    );
+  }
   const options = {
     http: undefined,
     stdio: false,

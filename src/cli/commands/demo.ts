@@ -7,7 +7,7 @@ import { ownCommand } from "../../base/runtime.ts";
 import { pageOf } from "../../base/homepage.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { pause, systemClock } from "../../base/clock.ts";
+import { lookFor } from "../../base/clock.ts";
 import { formatClientEntry } from "../../operations/server-description.ts";
 import type { DemoProgram } from "../../demo/steps.ts";
 
@@ -129,10 +129,8 @@ async function showDashboard(
  */
 async function untilHubRuns(context: CommandContext, signal: AbortSignal): Promise<void> {
   const { findRunningHubs } = await import("../../control/running-hubs.ts");
-  const deadline = systemClock.now() + START_LIMIT;
-  while (systemClock.now() < deadline && (await findRunningHubs(context)).length === 0) {
-    await pause(systemClock, 50, signal);
-  }
+  const find = async (): Promise<object | undefined> => (await findRunningHubs(context))[0];
+  await lookFor(find, { limit: START_LIMIT, interval: 50, signal });
 }
 
 /**

@@ -4,7 +4,14 @@ import { formatCallCount } from "../../manifest/call-limits.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { alignTable } from "../../terminal/terminal.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { askFor, chosenHubs, hubColumn, type HubOptions, refuseInsideHub } from "../running-hub.ts";
+import {
+  askFor,
+  chosenHubs,
+  hubColumn,
+  type HubOptions,
+  listInEach,
+  refuseInsideHub,
+} from "../running-hub.ts";
 
 /** `toolmux limits`: shows the limits of running hubs; `limits reset CLIENT` forgets the calls of a client. */
 export async function limits(
@@ -39,14 +46,12 @@ async function showLimits(
 ): Promise<number> {
   const { terminal } = context;
   const hubs = await chosenHubs(invocation, context);
-  const lists = await Promise.all(
-    hubs.map(async (hub) =>
-      (await askFor(hub, "GET /limits", context)).limits.map((limit) => ({ hub, limit })),
-    ),
+  const all = await listInEach(
+    hubs,
+    async (hub) => (await askFor(hub, "GET /limits", context)).limits,
   );
-  const all = lists.flat();
   if (invocation.options.json) {
-    terminal.printJson({ limits: all.map(({ hub, limit }) => ({ hub: hub.pid, ...limit })) });
+    terminal.printJson({ limits: all.map(({ hub, entry }) => ({ hub: hub.pid, ...entry })) });
     return 0;
   }
   if (all.length === 0) {
@@ -54,7 +59,7 @@ async function showLimits(
     return 0;
   }
   const { titles, cells } = hubColumn(hubs);
-  const rows = all.map(({ hub, limit }) => {
+  const rows = all.map(({ hub, entry: limit }) => {
     const { rate, quota, running, maxConcurrent, queued, maxQueued, refused } = limit;
     return [
       ...cells(hub),

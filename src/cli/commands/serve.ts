@@ -17,7 +17,7 @@ import { StderrWriter } from "../../terminal/stderr.ts";
 import { type ServerSubset, subsetOf } from "../../upstream/profile.ts";
 import { type HttpOptions, readHttpAddress } from "../http-options.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { clientFlags, ownOptionIn, serverNamesIn } from "../client-flags.ts";
+import { ownOptionIn, serverNamesIn } from "../client-flags.ts";
 
 /** Maximum wait for a slow reader of stderr at exit, in ms. */
 const FLUSH_LIMIT = 250;
@@ -157,7 +157,7 @@ function isShared(options: ServeCommandOptions, { hub }: Manifest): boolean {
  * requests; outputFailed
  */
 async function serveAttached(
-  { options, config }: Invocation<ServeCommandOptions>,
+  invocation: Invocation<ServeCommandOptions>,
   context: CommandContext,
   log: CommandLog,
   { sources }: Manifest,
@@ -166,31 +166,16 @@ async function serveAttached(
     log("warn", `this client gets a hub of its own, not the shared one: ${reason}`);
     return undefined;
   };
-  const own = ownOptionIn(options);
+  const own = ownOptionIn(invocation.options);
   if (own !== undefined) return stayPrivate(`--${own} is for one hub alone`);
   if (context.platform === "win32") return stayPrivate("Windows has no shared hubs yet");
-  const { attachClient } = await import("../../host/attach.ts");
-  const outcome = await attachClient({
-    context,
-    sources,
-    areNamed: config.length > 0,
-    mustRun: false,
-    flags: clientFlags(options),
-    log,
-  });
-  switch (outcome.kind) {
-    case "left":
-      return 0;
-    case "lost":
-      return 3;
-    case "private":
-      return stayPrivate(outcome.reason);
-    case "refused": {
-      const { answerWithError } = await import("../../host/nesting.ts");
-      await answerWithError(outcome.error, context.signal);
-      throw outcome.error;
-    }
-  }
+  const { attachCommand } = await import("../attach-command.ts");
+  const ended = await attachCommand(invocation, context, { sources, mustRun: false, log });
+  if (typeof ended === "number") return ended;
+  if (ended.kind === "private") return stayPrivate(ended.reason);
+  const { answerWithError } = await import("../../host/nesting.ts");
+  await answerWithError(ended.error, context.signal);
+  throw ended.error;
 }
 
 /** The servers that `--servers` names; undefined: all. @throws {HubError} usage */

@@ -61,7 +61,7 @@ export class ModernClients {
         readonly client: ModernClient;
       }
     | undefined;
-  #cancelTimer: () => void = () => {};
+  #cancelTimer: (() => void) | undefined;
   #isClosed = false;
   /** Sum of the call counts of the `ModernClient`s that were closed because they were idle. */
   #pastCalls = 0;
@@ -163,7 +163,7 @@ export class ModernClients {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#cancelTimer();
+    this.#cancelTimer?.();
     this.#tasks.close();
     for (const client of this.#clients.values()) client.close();
     this.#clients.clear();
@@ -239,7 +239,7 @@ export class ModernClients {
   }
 
   #scheduleIdleCheck(): void {
-    this.#cancelTimer();
+    this.#cancelTimer?.();
     const { clock } = this.#all.options;
     this.#cancelTimer = clock.after(IDLE.interval, () => {
       const threshold = clock.now() - IDLE.limit;

@@ -4,8 +4,9 @@
  * clients, ports, running hubs, the service, permissions, and leftovers of killed processes. Main type: `Finding` (`findings.ts`).
  * Start here with `collectFindings`, which runs all checks; `repair` applies the fixes.
  */
-import { access, chmod, rm } from "node:fs/promises";
+import { chmod, rm } from "node:fs/promises";
 import { count } from "../../base/format.ts";
+import { exists } from "../../base/paths.ts";
 import { runtimeName } from "../../base/runtime.ts";
 import { VERSION } from "../../base/version.ts";
 import { removeHubSocket } from "../../control/socket-files.ts";
@@ -191,11 +192,4 @@ async function findMissingFiles(
     return new Set((await exists(await manifestToEdit(undefined, context))) ? [] : files);
   const existing = await Promise.all(files.map(exists));
   return new Set(files.filter((_, at) => existing[at] !== true));
-}
-
-function exists(file: string): Promise<boolean> {
-  return access(file).then(
-    () => true,
-    () => false,
-  );
 }

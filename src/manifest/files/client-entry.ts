@@ -4,9 +4,10 @@
  */
 
 import { count } from "../../base/format.ts";
+import { APPROVAL_LEVELS } from "../approval-levels.ts";
 import type { ApprovalLevel } from "../manifest.ts";
 import { describeValue, formatPath, type KeyPath, printPathKey } from "../problems.ts";
-import { APPROVAL_LEVELS, serverSchema, toolsSchema } from "../schema.ts";
+import { serverSchema, toolsSchema } from "../schema.ts";
 import { nameInvisible } from "../syntax/stray-character.ts";
 import { createTable, isTable, type Table, tableWithoutNulls } from "../table.ts";
 import {

@@ -5,7 +5,7 @@
 
 import type { ApprovalLevel } from "../manifest.ts";
 import type { KeyPath } from "../problems.ts";
-import { APPROVAL_LEVELS } from "../schema.ts";
+import { APPROVAL_LEVELS } from "../approval-levels.ts";
 import { isTable, type Table } from "../table.ts";
 
 /** The effect of a guarding key in the manifest's terms. */
