@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { EventBus } from "../../src/base/hub-events.ts";
 import { openTelemetry } from "../../src/host/telemetry.ts";
 import type { Manifest } from "../../src/manifest/manifest.ts";
 import type { TelemetryInput } from "../../src/manifest/telemetry.ts";
@@ -15,15 +14,11 @@ function manifestWith(input?: TelemetryInput): Manifest {
 }
 
 async function open(manifest: Manifest, env: Record<string, string> = {}) {
-  const bus = new EventBus();
   const warnings: string[] = [];
   const secrets: string[] = [];
-  bus.subscribe((event) => {
-    if (event.kind === "log") warnings.push(event.text);
-  });
   const telemetry = await openTelemetry(manifest, {
     context: { env, platform: "linux" },
-    bus,
+    warn: (text) => void warnings.push(text),
     redact: (text) => text,
     addSecrets: (more) => void secrets.push(...more),
   });

@@ -4,7 +4,6 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { createServer as createSocketServer, type AddressInfo, type Server } from "node:net";
 import { describe, it } from "node:test";
 import { systemClock } from "../../src/base/clock.ts";
-import { EventBus } from "../../src/base/hub-events.ts";
 import { HubTelemetry } from "../../src/telemetry/hub-telemetry.ts";
 import { readTelemetrySettings } from "../../src/telemetry/settings.ts";
 import { makeFetch } from "../../src/transport/http-client/fetch.ts";
@@ -61,7 +60,6 @@ function open(port: number, protocol: "http/protobuf" | "http/json") {
     interval: 60_000,
   };
   const telemetry = new HubTelemetry(readTelemetrySettings(input, {}), {
-    bus: new EventBus(),
     clock: systemClock,
     fetch: makeFetch({ ca: undefined, env: {} }),
     instance: "i",
