@@ -10,7 +10,8 @@ import {
 import { parseMessage } from "../jsonrpc/parse.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 import { failureOfResponse } from "../router/error-type.ts";
-import type { HttpOrigin, PeerNetwork, RequestSpan } from "../telemetry/request-span.ts";
+import type { PeerNetwork } from "../telemetry/request-attributes.ts";
+import type { HttpOrigin, RequestSpan } from "../telemetry/request-span.ts";
 import type { Responder } from "../transport/transport.ts";
 import type { ClientTransport } from "./clients.ts";
 import type { ModernResponder } from "./modern/request.ts";

@@ -109,7 +109,10 @@ async function settingsOf(
     input = telemetry && (await resolve(telemetry, context));
   } catch (error) {
     warn(`Traces and metrics are not sent: ${toHubError(error).message}`);
-    return readTelemetrySettings(undefined, {});
+    // What is not sent still names the hub in what scrapers read.
+    const { endpoint: _, headers: __, ...others } = telemetry?.input ?? {};
+    const unsent = readTelemetrySettings({ ...others, headers: {} }, env);
+    return { ...unsent, tracesUrl: undefined, metricsUrl: undefined };
   }
   const settings = readTelemetrySettings(input, env);
   for (const text of settings.problems) warn(text);

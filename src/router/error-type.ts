@@ -3,8 +3,12 @@ import { bufferOf, makeSlice, startsWithAt, textOf } from "../base/bytes.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import type { CancelledBy } from "../base/hub-events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
-import { bodyOf, type Response } from "../jsonrpc/message.ts";
-import type { RequestFailure } from "../telemetry/request-span.ts";
+import type { Response } from "../jsonrpc/message.ts";
+import {
+  failureOfError,
+  type RequestFailure,
+  UNKNOWN_ERROR,
+} from "../telemetry/request-attributes.ts";
 import type { CallEnd } from "./call.ts";
 import type { EndedCall } from "./call-usage.ts";
 
@@ -15,8 +19,6 @@ import type { EndedCall } from "./call-usage.ts";
 
 /** The kind of error of a result with `isError`. */
 const TOOL_ERROR = "tool_error";
-/** The kind of an error without a code. */
-const UNKNOWN_ERROR = "_OTHER";
 
 /** The kind of error with which a call has ended, for metrics; "": it has ended without one. */
 export function errorTypeOf(end: CallEnd): string {
@@ -62,20 +64,14 @@ export function errorTypeOfResponse(response: Response, isTool: boolean): string
   return isTool && isFailure(response) ? TOOL_ERROR : "";
 }
 
-/** Maximum length of an error's message in a span, in characters. */
-const MAX_ERROR_TEXT = 500;
-
 /**
  * How a response says that a request has failed, for a span.
  * @param isTool whether it answers the call of a tool
  * @returns undefined if it does not say so
  */
 export function failureOfResponse(response: Response, isTool: boolean): RequestFailure | undefined {
-  const type = errorTypeOfResponse(response, isTool);
-  if (type === "") return undefined;
-  if (response.outcome === "result") return { type, message: "" };
-  const message = bodyOf(response).string("message")?.slice(0, MAX_ERROR_TEXT) ?? "";
-  return { type, message, ...(type !== UNKNOWN_ERROR && { rpcCode: type }) };
+  if (response.outcome === "error") return failureOfError(response);
+  return isTool && isFailure(response) ? { type: TOOL_ERROR, message: "" } : undefined;
 }
 
 /** Whether a response is an error, or a result whose `isError` is true. */

@@ -4,6 +4,7 @@
  * Nothing here is on the path of a call while no endpoint is set.
  */
 import type { Propagation } from "../manifest/telemetry.ts";
+import type { AttemptTarget, RequestFailure } from "./request-attributes.ts";
 import type { Attributes, AttributeValue, EndedSpan, Span, SpanKind } from "./span.ts";
 import {
   formatTraceparent,
@@ -34,11 +35,11 @@ export interface TracerOptions extends TracerSettings {
 }
 
 /** One of the hub's own requests to a server that has ended. */
-export interface OwnRequest {
-  readonly server: string;
-  readonly method: string;
-  /** The kind of its error; "": it has none. */
-  readonly errorType: string;
+export interface OwnRequest extends AttemptTarget {
+  /** The id of the request. */
+  readonly id: number;
+  /** Undefined: it was answered without an error. */
+  readonly failure: RequestFailure | undefined;
   /** The time from its sending to its end, in ms. */
   readonly duration: number;
 }

@@ -29,6 +29,7 @@ interface PostedSpan {
   readonly parentSpanId?: string;
   readonly name: string;
   readonly kind: number;
+  readonly attributes: readonly { readonly key: string; readonly value: object }[];
 }
 
 /** Runs commands whose traces go to a collector, whose answers `handle` gives. */
@@ -88,6 +89,9 @@ describe("a command with a hub in its own process", () => {
         "mcp.connect_loop",
         "mcp.add",
       ]);
+      const list = spans().find(({ name, parentSpanId }) => name === "tools/list" && parentSpanId);
+      const { value } = list?.attributes.find(({ key }) => key === "network.transport") ?? {};
+      assert.deepEqual(value, { stringValue: "pipe" });
     }));
 
   it("sends the spans of a run, of its models' answers and of its tools in one trace", () =>

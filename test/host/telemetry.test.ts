@@ -61,6 +61,30 @@ describe("the telemetry of a hub", () => {
     await telemetry.close();
   });
 
+  it("keeps its resource in what scrapers read, although a header or the endpoint cannot be filled in", async () => {
+    for (const unfilled of [
+      { endpoint: NOWHERE, headers: { Authorization: "${env:MISSING}" } },
+      { endpoint: "http://${env:MISSING}" },
+    ]) {
+      const attributes = { "deployment.environment.name": "home" };
+      const input = { ...unfilled, attributes, resource: "mine", prometheus: true, metrics: true };
+      const env = {
+        OTEL_EXPORTER_OTLP_ENDPOINT: NOWHERE,
+        OTEL_EXPORTER_OTLP_HEADERS: "Authorization=canary",
+        OTEL_RESOURCE_ATTRIBUTES: "host.name=h",
+      };
+      const { telemetry, hub, warnings } = await open(manifestWith(input), env);
+      assert.equal(hub.tracer, undefined);
+      assert.equal(telemetry.current.settings.metricsUrl, undefined);
+      assert.equal(warnings.length, 1);
+      const { text } = await hub.readMetrics(null);
+      const line = text.split("\n").find((one) => one.startsWith("target_info{")) ?? "";
+      for (const part of ['service_name="mine"', 'host_name="h"', '_environment_name="home"'])
+        assert.ok(line.includes(part), line);
+      await telemetry.close();
+    }
+  });
+
   it("follows the manifest: it begins, ends, and goes on with the same tracer if nothing changes", async () => {
     const { telemetry, hub } = await open(manifestWith({}));
     const tracer = () => hub.tracer;
