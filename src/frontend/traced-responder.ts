@@ -19,6 +19,11 @@ import type { ModernResponder } from "./modern/request.ts";
 /** What came with the requests of HTTP clients besides their messages, while requests are traced. */
 export const httpOrigins = new WeakMap<Request, HttpOrigin>();
 
+/** What came with a request of a client besides its message; undefined: nothing. */
+export function httpOriginOf(request: Request, kind: ClientTransport): HttpOrigin | undefined {
+  return kind === "http" ? httpOrigins.get(request) : undefined;
+}
+
 /** Answers up to this size are read for their errors and results, in bytes. */
 const MAX_READ = 256 * 1024;
 

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { bufferOf, makeSlice, startsWithAt, textOf } from "../base/bytes.ts";
+import { indexWithin, textOf } from "../base/bytes.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import type { CancelledBy } from "../base/hub-events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
@@ -41,8 +41,6 @@ const IS_ERROR = "isError";
 /** `isError` as bytes: searching for bytes is several times as fast as for a string, which would first be encoded. */
 const IS_ERROR_BYTES = Buffer.from(IS_ERROR);
 const TRUE_BYTES = Buffer.from("true");
-/** Up to this size of a result in bytes, a loop over it takes less time than creating a Buffer for a native search. */
-const SHORT_RESULT = 256;
 
 /** The code of an error response, as text; "" if it is none. */
 export function rpcCodeOf({ bytes, body }: Response): string {
@@ -79,20 +77,8 @@ export function isFailure({ outcome, bytes, body }: Response): boolean {
   if (outcome === "error") return true;
   // Most results do not contain `isError` at all, or only `"isError":false` near their end. These searches find that
   // out quickly.
-  const at = indexOfBytes(bytes, IS_ERROR_BYTES, body.start, body.end);
-  if (at === -1 || indexOfBytes(bytes, TRUE_BYTES, at, body.end) === -1) return false;
+  const at = indexWithin(bytes, IS_ERROR_BYTES, body.start, body.end);
+  if (at === -1 || indexWithin(bytes, TRUE_BYTES, at, body.end) === -1) return false;
   const member = lastMember(scanTopLevel(bytes, body.start), IS_ERROR);
   return member !== undefined && textOf(bytes.subarray(member.start, member.end)) === "true";
-}
-
-/** The index of the first occurrence of `pattern` within the range; -1 if there is none. */
-function indexOfBytes(bytes: Uint8Array, pattern: Buffer, start: number, end: number): number {
-  if (end - start > SHORT_RESULT) {
-    const at = bufferOf(makeSlice(bytes, start, end)).indexOf(pattern);
-    return at === -1 ? -1 : start + at;
-  }
-  const first = pattern[0];
-  for (let at = start; at <= end - pattern.length; at++)
-    if (bytes[at] === first && startsWithAt(bytes, at, pattern)) return at;
-  return -1;
 }

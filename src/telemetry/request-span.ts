@@ -1,5 +1,5 @@
 import type { ByteRange, Edit } from "../base/bytes.ts";
-import { textOf, utf8 } from "../base/bytes.ts";
+import { indexWithin, textOf, utf8 } from "../base/bytes.ts";
 import { JsonObject } from "../base/json.ts";
 import { paramsOf, type Request } from "../jsonrpc/message.ts";
 import type { Attributes, EndedSpan, Span } from "./span.ts";
@@ -61,6 +61,28 @@ const MAX_CONTENT = 4096;
 /** Larger values are left out, in bytes: secrets are looked for in the whole value. */
 const MAX_SEARCHED = 256 * 1024;
 
+const TRACEPARENT_BYTES = utf8("traceparent");
+const BACKSLASH_BYTES = utf8("\\");
+
+/**
+ * Whether a request may name a parent in its `_meta`. Looking for the bytes of the key takes less time than reading the
+ * object, and few clients name one. A key with escapes may be it, too.
+ */
+function mayNameParent({ bytes, params, members }: Request): boolean {
+  if (params === undefined) return false;
+  if (members === undefined) return isNamedWithin(bytes, params);
+  for (const member of members)
+    if (member.key === "_meta" && isNamedWithin(bytes, member)) return true;
+  return false;
+}
+
+function isNamedWithin(bytes: Uint8Array, { start, end }: ByteRange): boolean {
+  return (
+    indexWithin(bytes, TRACEPARENT_BYTES, start, end) !== -1 ||
+    indexWithin(bytes, BACKSLASH_BYTES, start, end) !== -1
+  );
+}
+
 /** The parent that a request names in its `_meta` (SEP-414). */
 function parentOf(params: JsonObject): RemoteContext | undefined {
   if (params.member("_meta") === undefined) return undefined;
@@ -86,11 +108,14 @@ export function startRequestSpan(
   source: RequestSource,
 ): RequestSpan | undefined {
   if (request.method === PING) return undefined;
+  const mayHaveParent = http !== undefined || mayNameParent(request);
+  // Most requests have no parent and are not recorded: nothing is made for them.
+  if (!mayHaveParent && !tracer.samplesNew()) return undefined;
   const params = paramsOf(request);
-  const own = parentOf(params);
+  const own = mayHaveParent ? parentOf(params) : undefined;
   const header = parseTraceparent(http?.traceparent);
   const parent = own ?? (header && { ...header, traceState: limitState(http?.tracestate) });
-  const position = tracer.position(parent);
+  const position = mayHaveParent ? tracer.position(parent) : tracer.newPosition();
   if (position === undefined) return undefined;
   return new RequestSpan(tracer, position, request, params, source.originOf(request, http), {
     link: own === undefined ? undefined : header,

@@ -79,18 +79,25 @@ export class Tracer {
     this.#options.record(span);
   }
 
+  /** Decides whether a new trace is in the sample. An id costs more than a number, and most traces need none. */
+  samplesNew(): boolean {
+    const { sample } = this.#options;
+    return sample >= 1 || Math.random() < sample;
+  }
+
+  /** The position at the start of a trace that is in the sample. */
+  newPosition(): TracePosition {
+    const traceId = newTraceId();
+    return { traceId, parentSpanId: undefined, isParentRemote: false, traceState: undefined };
+  }
+
   /**
    * The position of a new span below a parent, or at the start of a trace.
    * @returns undefined if the span is not recorded
    */
   position(parent: RemoteContext | undefined): TracePosition | undefined {
+    if (parent === undefined) return this.samplesNew() ? this.newPosition() : undefined;
     const { sample, isParentBased } = this.#options;
-    if (parent === undefined) {
-      // An id costs more than a number, and most requests may need none.
-      if (sample < 1 && Math.random() >= sample) return undefined;
-      const traceId = newTraceId();
-      return { traceId, parentSpanId: undefined, isParentRemote: false, traceState: undefined };
-    }
     const { traceId, spanId: parentSpanId, traceState } = parent;
     const isSampled = isParentBased ? parent.isSampled : isInShare(traceId, sample);
     return isSampled ? { traceId, parentSpanId, isParentRemote: true, traceState } : undefined;

@@ -388,6 +388,32 @@ describe("the trace context of a call", () => {
     });
   });
 
+  it("is found under an escaped key, in any of several _meta, and not in other texts", async () => {
+    const a = new ScriptedServer("x");
+    const { hub, client } = setUpHub({ a });
+    await begin(client);
+    const escaped = `{"trac\\u0065parent":"${sampled}"}`;
+    const long = JSON.stringify({ text: "é".repeat(400) });
+    for (const [params, isFound] of [
+      [`{"name":"a__x","_meta":${escaped}}`, true],
+      [`{"name":"a__x","_meta":${escaped},"_meta":{}}`, true],
+      [`{"_m\\u0065ta":{"traceparent":"${sampled}"},"name":"a__x"}`, true],
+      [`{"_meta":{"a":${long},"traceparent":"${sampled}"},"name":"a__x"}`, true],
+      [`{"_meta":{"a":{"traceparent":"${sampled}"}},"name":"a__x"}`, false],
+      [`{"_meta":{"progressToken":1},"name":"a__x","traceparent":"${sampled}"}`, false],
+      [`{"_meta":{"a":"\\n"},"name":"a__x"}`, false],
+    ] as const) {
+      const tracer = traceHub(hub, { sample: 0 });
+      const id = `${params.length}-${params}`;
+      client.send(
+        `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":"tools/call","params":${params}}`,
+      );
+      await client.find((message) => message.id === id);
+      const traces = tracer.spans.map(({ traceId }) => traceId);
+      assert.deepEqual(traces, isFound ? [TRACE, TRACE] : [], params);
+    }
+  });
+
   it("changes not a byte of a call that is not sampled, nor of any while nothing is traced", async () => {
     const a = new ScriptedServer("x");
     const { hub, client } = setUpHub({ a });
