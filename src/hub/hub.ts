@@ -354,6 +354,7 @@ export class Hub {
       }),
       redact: (text) => options.redact?.(text) ?? text,
       wallNow: options.wallNow ?? wallNow,
+      now: () => clock.now(),
       onWanted: (operations) => this.#callLog.countOperations(operations),
     });
     this.#configureMetrics(manifest);

@@ -21,6 +21,8 @@ export interface HubMetricsOptions {
   readonly numbers: () => HubNumbers;
   /** Returns the time, in ms since the epoch. */
   readonly wallNow: () => number;
+  /** Returns a time that no setting of the clock changes, in ms: durations are measured by it. */
+  readonly now: () => number;
   /** Removes secrets from a text. */
   readonly redact: (text: string) => string;
   /** Called once, when somebody first wants metrics of calls: begins to count them. */
@@ -38,7 +40,7 @@ type AlertEvent = Extract<HubEvent, { readonly kind: "alert" }>;
 
 /** A session that has not ended. */
 interface OpenSession {
-  /** In ms since the epoch. */
+  /** In ms of `HubMetricsOptions.now`. */
   readonly since: number;
   label: string;
 }
@@ -89,7 +91,7 @@ export class HubMetrics {
     this.#clientSessions = new Durations(METRICS.clientSessions, redact);
     this.#restarts = new Counter(METRICS.restarts, redact);
     this.#alerts = new Counter(METRICS.alerts, redact);
-    bus.subscribe((event, { at }) => this.#onEvent(event, at), ["state", "client", "alert"]);
+    bus.subscribe((event) => this.#onEvent(event, options.now()), ["state", "client", "alert"]);
   }
 
   /** Begins to count calls, if it has not begun. */

@@ -94,7 +94,9 @@ export class HubTelemetry {
       read: () => metrics.read(),
       encode: async (all) => {
         const { encodeMetrics } = await import("./otlp-metrics.ts");
-        const times = { startedAt: metrics.startedAt, now: this.#options.wallNow() };
+        // The clock may have been set back since.
+        const { startedAt } = metrics;
+        const times = { startedAt, now: Math.max(startedAt, this.#options.wallNow()) };
         return encodeMetrics(all, this.resource, times, protocol);
       },
       warn: (text) => this.#options.warn(text),

@@ -17,6 +17,7 @@ export interface PeerNetwork {
 export interface RequestFailure {
   /** A JSON-RPC code as text, `tool_error`, or the code of one of the hub's errors. */
   readonly type: string;
+  /** Whole, and with the secrets that a peer has written into it. */
   readonly message: string;
   /** The JSON-RPC code, if a peer has sent one. */
   readonly rpcCode?: string | undefined;
@@ -25,13 +26,10 @@ export interface RequestFailure {
 /** The type of an error of a peer without a code. */
 export const UNKNOWN_ERROR = "_OTHER";
 
-/** Maximum length of an error's message in a span, in characters. */
-const MAX_ERROR_TEXT = 500;
-
 /** How a request has failed whose answer is an error. */
 export function failureOfError(response: Response): RequestFailure {
   const code = errorCodeOf(response);
-  const message = bodyOf(response).string("message")?.slice(0, MAX_ERROR_TEXT) ?? "";
+  const message = bodyOf(response).string("message") ?? "";
   if (typeof code !== "number") return { type: UNKNOWN_ERROR, message };
   return { type: String(code), message, rpcCode: String(code) };
 }

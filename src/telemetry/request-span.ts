@@ -25,7 +25,15 @@ import {
   TARGETS,
   TOOL_CALL,
 } from "./request-attributes.ts";
-import { redactAttributes, type TracePosition, type Tracer } from "./tracer.ts";
+import {
+  keptText,
+  MAX_ERROR_TEXT,
+  MAX_SEARCHED,
+  MAX_VALUE,
+  redactAttributes,
+  type TracePosition,
+  type Tracer,
+} from "./tracer.ts";
 
 /** Who knows from where a client's requests come. */
 export interface RequestSource {
@@ -58,8 +66,6 @@ export type WaitReason = "queue" | "approval" | "client" | "start";
 
 /** Maximum size of the arguments or the result of a tool that a span has, in bytes of UTF-8. */
 const MAX_CONTENT = 4096;
-/** Larger values are left out, in bytes: secrets are looked for in the whole value. */
-const MAX_SEARCHED = 256 * 1024;
 
 const TRACEPARENT_BYTES = utf8("traceparent");
 const BACKSLASH_BYTES = utf8("\\");
@@ -198,14 +204,15 @@ export class RequestSpan implements EndedSpan, SpanContext {
     const { method, id } = request;
     const target = TARGETS[method];
     this.tracer = tracer;
-    this.method = method;
+    this.method = keptText(tracer, method, MAX_VALUE);
     this.#position = position;
     this.#origin = origin;
     this.#links = link === undefined ? NO_LINKS : [link];
     this.#isStateOfHeader = isStateOfHeader;
     this.#isInner = isInner;
-    this.#id = textOfId(textOf(id.bytes, id.start, id.end));
-    this.#target = target && params.string(target.key);
+    this.#id = keptText(tracer, textOfId(textOf(id.bytes, id.start, id.end)), MAX_VALUE);
+    const name = target && params.string(target.key);
+    this.#target = name && keptText(tracer, name, MAX_VALUE);
     this.#startedAt = tracer.now();
     const given = tracer.settings.keepsContent && method === TOOL_CALL;
     this.#arguments = given
@@ -241,7 +248,8 @@ export class RequestSpan implements EndedSpan, SpanContext {
 
   /** Names the span of an earlier request, with which this one goes on. */
   continue(earlier: SpanContext): void {
-    this.#links = [...this.#links, earlier];
+    const { traceId, spanId, isSampled } = earlier;
+    this.#links = [...this.#links, { traceId, spanId, isSampled }];
   }
 
   /** The server at which the request was handled. */
@@ -264,7 +272,7 @@ export class RequestSpan implements EndedSpan, SpanContext {
   setOutcome(failure: RequestFailure | undefined): void {
     if (this.hasOutcome || this.isOver) return;
     this.#hasOutcome = true;
-    this.#failure = failure;
+    this.#failure = failure && keptFailure(this.tracer, failure);
   }
 
   get hasOutcome(): boolean {
@@ -346,7 +354,9 @@ export class AttemptSpan implements EndedSpan, SpanContext {
 
   constructor(parent: RequestSpan, target: AttemptTarget) {
     this.#parent = parent;
-    this.#target = target;
+    const { name } = target;
+    const isLong = name !== undefined && name.length > MAX_VALUE;
+    this.#target = isLong ? { ...target, name: keptText(parent.tracer, name, MAX_VALUE) } : target;
     this.traceId = parent.traceId;
     this.#startedAt = parent.tracer.now();
   }
@@ -362,7 +372,7 @@ export class AttemptSpan implements EndedSpan, SpanContext {
   end(failure?: RequestFailure): void {
     if (this.#endedAt !== undefined) return;
     this.#endedAt = this.#parent.tracer.now();
-    this.#failure = failure;
+    this.#failure = failure && keptFailure(this.#parent.tracer, failure);
     this.#parent.tracer.record(this);
   }
 
@@ -450,10 +460,16 @@ const encoder = new TextEncoder();
 
 /** The start of a text that has at most so many bytes in UTF-8, as well-formed Unicode. */
 function startOf(text: string, bytes: number): string {
-  const start = text.slice(0, bytes).toWellFormed();
+  const start = new Uint8Array(bytes);
   // Encodes whole characters only, as far as there is room.
-  const { read } = encoder.encodeInto(start, new Uint8Array(bytes));
-  return start.slice(0, read);
+  const { written } = encoder.encodeInto(text.slice(0, bytes).toWellFormed(), start);
+  return textOf(start, 0, written);
+}
+
+function keptFailure(tracer: Tracer, failure: RequestFailure): RequestFailure {
+  const { message } = failure;
+  if (message.length <= MAX_ERROR_TEXT) return failure;
+  return { ...failure, message: keptText(tracer, message, MAX_ERROR_TEXT) };
 }
 
 /** A value as JSON without secrets, as far as a span has it; undefined if there is none. */

@@ -3,6 +3,7 @@
  * servers (`lifecycle.ts`) and of agents; `exporter.ts` sends them, `otlp.ts` encodes them. Metrics: `hub-metrics.ts`.
  * Nothing here is on the path of a call while no endpoint is set.
  */
+import { textOf, utf8 } from "../base/bytes.ts";
 import type { Propagation } from "../manifest/telemetry.ts";
 import type { AttemptTarget, RequestFailure } from "./request-attributes.ts";
 import type { Attributes, AttributeValue, EndedSpan, Span, SpanKind } from "./span.ts";
@@ -186,7 +187,8 @@ export class LiveSpan implements EndedSpan, SpanContext {
     this.#endedAt = this.#tracer.now();
     if (error !== undefined) {
       this.#attributes["error.type"] = error.type;
-      this.#error = this.#tracer.redact(error.message);
+      const message = keptText(this.#tracer, error.message, MAX_ERROR_TEXT);
+      this.#error = this.#tracer.redact(message);
     }
     this.#tracer.record(this);
   }
@@ -210,7 +212,27 @@ export class LiveSpan implements EndedSpan, SpanContext {
 }
 
 /** Maximum length of an attribute's text other than arguments and results, in characters. */
-const MAX_VALUE = 1024;
+export const MAX_VALUE = 1024;
+/** Maximum length of the message of an error in a span, in characters. */
+export const MAX_ERROR_TEXT = 500;
+/** Longer texts are left out, in characters or bytes: secrets are looked for in the whole text. */
+export const MAX_SEARCHED = 256 * 1024;
+
+/**
+ * A text as a span keeps it until it is sent. Peers choose how long it is: of a long one, secrets are removed before it is
+ * cut, so that no part of one is left, and the rest of it is not held in memory.
+ * @param length the maximum, in characters
+ */
+export function keptText(tracer: Pick<Tracer, "redact">, text: string, length: number): string {
+  if (text.length <= length) return text;
+  if (text.length > MAX_SEARCHED) return `[${text.length} characters]`;
+  return copyOf(tracer.redact(text).slice(0, length));
+}
+
+/** A copy of a part of a text: the part itself would keep the whole text in memory. */
+export function copyOf(part: string): string {
+  return textOf(utf8(part.toWellFormed()));
+}
 
 /** The attributes without secrets, none of them too long. */
 export function redactAttributes(

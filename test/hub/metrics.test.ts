@@ -323,6 +323,12 @@ describe("metrics of the hub", () => {
     await client.transport.close();
     await turn();
     assert.deepEqual(seen(hub, "mcp.server.session.duration"), ["ci 1", "t 1"]);
+    // They are measured by the hub's clock, and not by one that can be set.
+    const sessions = hub.metrics
+      .read()
+      .find(({ declaration }) => declaration.name === "mcp.server.session.duration");
+    assert.ok(sessions !== undefined && "histograms" in sessions);
+    for (const { sum } of sessions.histograms) assert.ok(sum >= 61, String(sum));
   });
 
   it("count alerts when they are raised, and not when their text changes or they are cleared", async () => {

@@ -567,6 +567,43 @@ describe("what a span has of secrets and contents", () => {
     assert.match(withContent, /gen_ai\.tool\.call\.result":"[^}]*\[redacted\] and more/);
   });
 
+  it("has no part of a secret where a long text is cut, wherever a peer has written it", async () => {
+    const secret = "canary-1234-canary";
+    const redact = (text: string): string => text.replaceAll(secret, "[redacted]");
+    for (const limit of [256, 500, 1024, 4096])
+      for (const before of [0, 5, 12]) {
+        const long = "x".repeat(limit - before) + secret + "y".repeat(2 * limit);
+        const a = new ScriptedServer("x");
+        a.listings = { resourceTemplates: [{ uriTemplate: "t:///{+a}", name: "r" }] };
+        a.onCall = () => `"error":{"code":-1,"message":"${long}"}`;
+        a.handlers = { "resources/read": () => `"error":{"code":-1,"message":"${long}"}` };
+        const { hub, client } = setUpHub({ a });
+        await begin(client);
+        const tracer = traceHub(hub, { keepsContent: true }, redact);
+        await callTool(client, "a__x", { key: long });
+        await callTool(client, long);
+        await sendRequest(client, "resources/read", { uri: `t:///${long}` });
+        client.send({ jsonrpc: "2.0", id: long, method: long, params: {} });
+        await client.find(({ id }) => id === long);
+        assert.ok(tracer.spans.length >= 4);
+        assert.doesNotMatch(JSON.stringify(tracer.spans), /canary|xc"|xca/);
+      }
+  });
+
+  it("is bounded, however long the names, ids and errors are that peers choose", async () => {
+    const a = new ScriptedServer("x");
+    const huge = "z".repeat(600_000);
+    a.onCall = () => `"error":{"code":-1,"message":"${huge}"}`;
+    const { hub, client } = setUpHub({ a });
+    await begin(client);
+    const tracer = traceHub(hub);
+    await callTool(client, "a__x");
+    await callTool(client, huge);
+    client.send({ jsonrpc: "2.0", id: huge, method: huge, params: {} });
+    await client.find(({ id }) => id === huge);
+    for (const span of tracer.spans) assert.ok(JSON.stringify(span).length < 5000, span.name);
+  });
+
   it("is at most 4 KiB of arguments and of a result, without a part of a character", async () => {
     const a = new ScriptedServer("x");
     const { hub, client } = setUpHub({ a });

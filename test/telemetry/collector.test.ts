@@ -115,6 +115,24 @@ describe("a collector over a socket", () => {
     await close();
   });
 
+  it("whose error never ends is read for its beginning alone", async () => {
+    const { telemetry, warnings, close } = await setUp("http/json", (response) => {
+      response.writeHead(400);
+      const write = (): void => {
+        while (!response.destroyed && response.write("no such key ".repeat(1000)));
+      };
+      response.on("drain", write);
+      write();
+    });
+    endSpan(telemetry);
+    await telemetry.close(10_000);
+    await close();
+    assert.equal(warnings.length, 1);
+    const [warning = ""] = warnings;
+    assert.match(warning, /status 400: no such key no such key/);
+    assert.ok(warning.length < 400, warning);
+  });
+
   it("that is away, or answers with garbage, loses nothing but spans; one warning names the cause", async () => {
     const garbage = createSocketServer((socket) => {
       socket.on("error", () => {});
