@@ -115,8 +115,11 @@ export class HubMetrics {
   read(): readonly Metric[] {
     const { server, client } = this.count();
     const { serverStates, clients, activeCalls, queueLength, refused } = this.#options.numbers();
-    // A counter that appears with a value would have no increase in Prometheus: it begins with 0.
-    for (const name of serverStates.keys()) this.#restarts.add([name], 0);
+    // What appears with a value would have no increase in Prometheus: it begins with 0.
+    for (const name of serverStates.keys()) {
+      this.#restarts.add([name], 0);
+      this.#clientSessions.declare([name, ""]);
+    }
     for (const kind of ALERT_KINDS) this.#alerts.add([kind], 0);
     const inState = (state: string): number =>
       [...serverStates.values()].filter((other) => other === state).length;

@@ -304,12 +304,12 @@ describe("metrics of the hub", () => {
     await initialize(named);
     await listToolNames(client);
     assert.deepEqual(seen(hub, "mcp.server.session.duration"), []);
-    assert.deepEqual(seen(hub, "mcp.client.session.duration"), []);
+    assert.deepEqual(seen(hub, "mcp.client.session.duration"), ["a - 0"]);
     assert.deepEqual(seen(hub, "toolmux.server.restarts"), ["a 0"]);
     a.disconnect();
     await turn();
     await clock.advanceAsync(60_000);
-    assert.deepEqual(seen(hub, "mcp.client.session.duration"), ["a connectionLost 1"]);
+    assert.deepEqual(seen(hub, "mcp.client.session.duration"), ["a - 0", "a connectionLost 1"]);
     assert.deepEqual(seen(hub, "toolmux.server.restarts"), ["a 1"]);
     hub.reconnect("a");
     await clock.advanceAsync(1000);
@@ -318,7 +318,7 @@ describe("metrics of the hub", () => {
     hub.start("a");
     await clock.advanceAsync(1000);
     assert.deepEqual(seen(hub, "toolmux.server.restarts"), ["a 2"]);
-    assert.deepEqual(seen(hub, "mcp.client.session.duration"), ["a connectionLost 1", "a - 2"]);
+    assert.deepEqual(seen(hub, "mcp.client.session.duration"), ["a - 2", "a connectionLost 1"]);
     await named.transport.close();
     await client.transport.close();
     await turn();
