@@ -98,7 +98,7 @@ export class MetricExporter {
         this.#schedule(Math.max(interval, LONGEST_WAIT));
         return;
       case "later": {
-        this.#tell(outcome.kind, `The collector cannot be reached: ${outcome.reason}.`);
+        this.#tell(outcome.kind, `The collector takes no metrics at present: ${outcome.reason}.`);
         const wait = interval * 2 ** Math.min(this.#failures++, 10);
         this.#schedule(Math.max(interval, Math.min(LONGEST_WAIT, wait), outcome.after ?? 0));
       }
