@@ -41,6 +41,7 @@ export function timeMetrics({ rounds }: { readonly rounds: number }): readonly n
     }),
     redact: (text) => text,
     wallNow: Date.now,
+    now: () => performance.now(),
     onWanted: () => {},
   });
   const { server, client } = metrics.count();

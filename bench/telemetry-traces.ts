@@ -17,7 +17,7 @@ const CALLS = 20_000;
 /** Number of spans in a post. */
 const BATCH = 512;
 const REQUEST =
-  '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo__echo","arguments":{"text":"a line"}}}';
+  '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo__echo","arguments":{"text":"a line"},"_meta":{"progressToken":7}}}';
 const ANSWER = '{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"a line"}]}}';
 const ORIGIN = {
   network: { transport: "pipe" },

@@ -278,6 +278,20 @@ describe("the rows of src", () => {
     assert.ok(!loadedFrom([...EARLY, "src/host/serve-hub.ts"]).loaded.has("src/attach/relay.ts"));
   });
 
+  it("load nothing that sends traces or metrics before the manifest or the environment says where to", () => {
+    const commands = ["call", "run", "chat", "read", "get"].map(
+      (name) => `src/cli/commands/${name}.ts`,
+    );
+    const { loaded } = loadedFrom(["src/host/serve-hub.ts", ...commands]);
+    const sending =
+      /^src\/(?:host\/telemetry|telemetry\/(?:hub-telemetry|exporter|collector|metric-exporter|otlp|settings))/;
+    assert.deepEqual(
+      [...loaded].filter((path) => sending.test(path)),
+      [],
+    );
+    assert.ok([...loadedFrom(["src/host/telemetry.ts"]).loaded].some((path) => sending.test(path)));
+  });
+
   it("load no streams of Node to start a server's process on Bun", () => {
     const { loaded, modules } = loadedFrom([
       "src/transport/stdio.ts",

@@ -210,6 +210,10 @@ export class Run {
     this.#span = startRunSpan(this.#tracer, agent.spec.name, agent.model.name, above);
   }
 
+  get #redact(): (text: string) => string {
+    return this.#agent.agentSet.options.redact;
+  }
+
   get #tracer(): Tracer | undefined {
     return this.#agent.agentSet.options.tracer?.();
   }
@@ -228,7 +232,10 @@ export class Run {
     try {
       return await this.#turnsUntilAnswer(signal);
     } catch (error) {
-      endAgentSpan(this.#span, this.#usage, late.signal.aborted ? late.signal.reason : error);
+      endAgentSpan(this.#span, this.#usage, {
+        error: late.signal.aborted ? late.signal.reason : error,
+        redact: this.#redact,
+      });
       this.#keepUnfinished();
       if (late.signal.aborted) throw late.signal.reason;
       if (!this.#context.signal.aborted) throw error;
@@ -575,7 +582,7 @@ export class Run {
         if (waiting !== undefined) await abortable(waiting, signal);
       }
     } catch (error) {
-      endAgentSpan(span, {}, error);
+      endAgentSpan(span, {}, { error, redact: this.#redact });
       // The provider counts what it has sent, even if the rest is not wanted.
       if (answer.finish === undefined && answer.size > 0)
         void this.#countAnswer(undefined, answer, overhead);

@@ -138,6 +138,7 @@ async function withItemHere<T>(
   const opened = await openHub(loaded, context, log, {
     kinds: ["log", "alert"],
     logsNotes: false,
+    telemetry: "ofCommand",
     howToBeAsked: IN_A_TERMINAL,
     snapshots: openSnapshots(context, log, "newest"),
     choose(all) {

@@ -77,7 +77,7 @@ import type { LimitedClient } from "../limits/limits.ts";
 import type { Clients, ClientStatus, ClientTransport } from "./clients.ts";
 import { CountedResponder, nameTool, plainOf, setOwner } from "./counted-responder.ts";
 import { LIST_METHOD_KINDS, ListAnswers, sectionForLegacyClients } from "./list-answers.ts";
-import { failSpan, httpOrigins, networkOf, spanOf, TracedResponder } from "./traced-responder.ts";
+import { failSpan, httpOriginOf, networkOf, spanOf, TracedResponder } from "./traced-responder.ts";
 import { DownstreamRequests, randomNumber } from "./server-requests.ts";
 import { readNamedCall } from "./tool-search/call-tool.ts";
 import type { ClientExposure } from "./tool-search/client-exposure.ts";
@@ -551,7 +551,7 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestSour
 
   /** Begins the span of a request, which ends with its answer. @returns the same responder if there is no span */
   #traced(tracer: Tracer, request: Request, responder: Responder): Responder {
-    const span = startRequestSpan(tracer, request, httpOrigins.get(request), this);
+    const span = startRequestSpan(tracer, request, httpOriginOf(request, this.#kind), this);
     return span === undefined ? responder : new TracedResponder(responder, span);
   }
 

@@ -10,13 +10,19 @@ import {
 import { parseMessage } from "../jsonrpc/parse.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
 import { failureOfResponse } from "../router/error-type.ts";
-import type { HttpOrigin, PeerNetwork, RequestSpan } from "../telemetry/request-span.ts";
+import type { PeerNetwork } from "../telemetry/request-attributes.ts";
+import type { HttpOrigin, RequestSpan } from "../telemetry/request-span.ts";
 import type { Responder } from "../transport/transport.ts";
 import type { ClientTransport } from "./clients.ts";
 import type { ModernResponder } from "./modern/request.ts";
 
 /** What came with the requests of HTTP clients besides their messages, while requests are traced. */
 export const httpOrigins = new WeakMap<Request, HttpOrigin>();
+
+/** What came with a request of a client besides its message; undefined: nothing. */
+export function httpOriginOf(request: Request, kind: ClientTransport): HttpOrigin | undefined {
+  return kind === "http" ? httpOrigins.get(request) : undefined;
+}
 
 /** Answers up to this size are read for their errors and results, in bytes. */
 const MAX_READ = 256 * 1024;

@@ -19,7 +19,7 @@ import {
   openOwnHub,
   openRunningHub,
 } from "./hub-toolbox.ts";
-import { IN_A_TERMINAL } from "./open-hub.ts";
+import { IN_A_TERMINAL, openMentionedTelemetry } from "./open-hub.ts";
 
 /**
  * How long the start of a server whose tools are known from an earlier run may take until it is told as it is, in ms,
@@ -111,10 +111,14 @@ export async function withAgents<T>(
     const isInside = (await findHubAbove([running], context.env)) !== undefined;
     return openRunningHub(running, context, isInside ? undefined : elicit);
   };
+  const redactor = new AgentRedactor();
+  const redactAll = (text: string): string => agents.redact(redactOwn(text));
   const open = (): Promise<OpenedTools> => {
     if (opened !== undefined) return opened;
     const opening =
-      hub === undefined ? openOwnHub(manifest, context, log, person) : openRunning(hub);
+      hub === undefined
+        ? openOwnHub(manifest, context, log, person, { ofAgents: telemetry })
+        : openRunning(hub);
     opened = opening;
     void opening.then(
       (tools) => (redactOwn = (text) => tools.redact(text)),
@@ -157,12 +161,19 @@ export async function withAgents<T>(
     file,
     toolbox,
     person,
-    redactor: new AgentRedactor(),
+    redactor,
     clock: systemClock,
     context,
     log,
     approval,
+    tracer: () => telemetry?.current.tracer,
   });
+  const addSecrets = (values: readonly string[]): void => {
+    for (const value of values) redactor.keys.add(value);
+  };
+  const warn = (text: string): void => log("warn", redactAll(text));
+  const collected = { context, redact: redactAll, addSecrets, warn };
+  const telemetry = await openMentionedTelemetry(manifest, collected, true);
   try {
     if (mode !== undefined) agents.setMode(mode);
     return await use({
@@ -170,9 +181,8 @@ export async function withAgents<T>(
       file,
       setMode: (name) => agents.setMode(name),
       from: originOf(manifest, file),
-      async conversations(warn) {
-        const mask = (text: string): string => agents.redact(redactOwn(text));
-        const store = await openConversations(manifest, context, { mask, warn });
+      async conversations(tell) {
+        const store = await openConversations(manifest, context, { mask: redactAll, warn: tell });
         const from = originOf(manifest, file);
         return {
           begin: (header) => store.begin(USER, { ...header, from, created: Date.now() }),
@@ -203,5 +213,6 @@ export async function withAgents<T>(
     });
   } finally {
     await Promise.all([agents.close(), close()]);
+    await telemetry?.close();
   }
 }

@@ -11,7 +11,7 @@ import { HUB_DEFAULTS, LIMIT_DEFAULTS, type Manifest } from "../manifest/manifes
 import type { CommandLog } from "../operations/load-manifest.ts";
 import type { Transport } from "../transport/transport.ts";
 import type { HostContext } from "./context.ts";
-import { openHub, openSnapshots } from "./open-hub.ts";
+import { openHub, type OpenHubOptions, openSnapshots } from "./open-hub.ts";
 import { readOpenedHub } from "./opened-hub-reader.ts";
 
 /** The tools and servers of a hub. `close` disconnects from it; a hub in this process is closed, too. */
@@ -38,11 +38,11 @@ export interface AskedPerson {
 /**
  * The tools of the servers that an agent file contains. The servers run for this conversation only, and start when an
  * agent first needs its tools.
- * @param userManifest the manifest whose approval settings apply to these servers, too
+ * @param userManifest the manifest whose settings of approvals and of telemetry apply to these servers, too
  */
 export function openFileTools(
   { servers }: AgentFile,
-  userManifest: Pick<Manifest, "approval">,
+  userManifest: Pick<Manifest, "approval" | "telemetry">,
   context: HostContext,
   log: CommandLog,
   person: AskedPerson,
@@ -62,6 +62,7 @@ export function openFileTools(
     return { toolbox: undefined, ...none };
   }
   const manifest: Manifest = {
+    ...(userManifest.telemetry && { telemetry: userManifest.telemetry }),
     hub: HUB_DEFAULTS,
     defaults: LIMIT_DEFAULTS,
     servers: servers.map((spec) => ({ ...spec, lazy: true })),
@@ -72,7 +73,7 @@ export function openFileTools(
   let opened: Promise<OpenedTools> | undefined;
   let redact = (text: string): string => text;
   const open = (): Promise<OpenedTools> =>
-    (opened ??= openOwnHub(manifest, context, log, person).then((tools) => {
+    (opened ??= openOwnHub(manifest, context, log, person, "ofCommand").then((tools) => {
       redact = (text) => tools.redact(text);
       return tools;
     }));
@@ -114,14 +115,16 @@ export async function openRunningHub(
   };
 }
 
-/** Opens a hub in this process, which starts the servers, and connects to it. */
+/** Opens a hub in this process, which starts the servers, and connects to it. @param telemetry see `OpenHubOptions` */
 export async function openOwnHub(
   manifest: Manifest,
   context: HostContext,
   log: CommandLog,
   { elicit, questions, howToBeAsked, forward }: AskedPerson,
+  telemetry: OpenHubOptions["telemetry"],
 ): Promise<OpenedTools> {
   const opened = await openHub(manifest, context, log, {
+    telemetry,
     kinds: ["log", "alert"],
     snapshots: openSnapshots(context, log, "exact"),
     howToBeAsked,

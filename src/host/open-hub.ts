@@ -37,7 +37,7 @@ import type { ClientAgents } from "../agent-tools/agent-tools.ts";
 import { HubError } from "../base/errors.ts";
 import type { ClientAgentsOptions } from "./client-agents.ts";
 import type { HostContext } from "./context.ts";
-import type { RunningTelemetry } from "./telemetry.ts";
+import type { OpenTelemetryOptions, RunningTelemetry } from "./telemetry.ts";
 import type { Tracer } from "../telemetry/tracer.ts";
 import type { Fleet } from "./fleet.ts";
 import { hubListFor, checkHubLoop } from "./nesting.ts";
@@ -159,8 +159,12 @@ export interface OpenHubOptions {
   readonly secrets?: readonly string[];
   /** Creates the transports of servers; by default as the manifest says. */
   readonly transportFactory?: TransportFactory;
-  /** Whether traces and metrics are sent, if the manifest or the environment says where to; default false. */
-  readonly sendsTelemetry?: boolean;
+  /**
+   * What sends traces and metrics: what the hub opens, if the manifest or the environment says where to; or what agents
+   * have opened, who close it. Default: nothing is sent.
+   */
+  readonly telemetry?:
+    "ofHub" | "ofCommand" | { readonly ofAgents: RunningTelemetry | undefined } | undefined;
 }
 
 /** An open hub, and how to close it. */
@@ -226,7 +230,7 @@ export async function openHub(
     hubsAbove = () => [],
     keepsEvents = false,
     transportFactory: ownFactory,
-    sendsTelemetry = false,
+    telemetry: sending,
   }: OpenHubOptions = {},
 ): Promise<OpenedHub> {
   const { env, platform, uncaughtErrorHandlers } = context;
@@ -270,7 +274,8 @@ export async function openHub(
   }, kinds);
   let restore: (() => void) | undefined;
   let inForce = loaded;
-  let telemetry: RunningTelemetry | undefined;
+  const sharedTelemetry = typeof sending === "object" ? sending.ofAgents : undefined;
+  let telemetry = sharedTelemetry;
   const tracer = (): Tracer | undefined => telemetry?.current.tracer;
   const setUpAll: PluginSetup = async (given, current) => {
     const target = prepare(given);
@@ -324,14 +329,19 @@ export async function openHub(
     log("info", `${count(ended, "process", "processes")} of a hub that was killed ${verb} ended`);
   };
   const configureTelemetry = async (next: Manifest): Promise<void> => {
-    if (telemetry !== undefined) await telemetry.configure(next);
-    else if (mentionsTelemetry(next, env)) {
-      const { openTelemetry } = await import("./telemetry.ts");
-      telemetry = await openTelemetry(next, { context, bus, redact, addSecrets });
+    if (telemetry !== undefined) {
+      await telemetry.configure(next);
+      return;
     }
+    const warn = (text: string): void =>
+      bus.emit({ kind: "log", level: "warn", source: "hub", text });
+    const options = { context, redact, addSecrets, warn };
+    telemetry = await openMentionedTelemetry(next, options, sending === "ofCommand");
+    telemetry?.follow({ bus, redact });
   };
   // It is opened before the hub, whose first events are those of its servers.
-  if (sendsTelemetry) await configureTelemetry(manifest);
+  if (sharedTelemetry !== undefined) sharedTelemetry.follow({ bus, redact });
+  else if (sending === "ofHub" || sending === "ofCommand") await configureTelemetry(manifest);
   const swept = sweepsFirst ? sweepOrphans(onSwept) : undefined;
   const hub = new Hub({
     manifest,
@@ -380,7 +390,7 @@ export async function openHub(
       await fleet?.stopExporting();
       await Promise.all([closeHub(), finish()]);
       await fleet?.close();
-      await telemetry?.close();
+      if (telemetry !== sharedTelemetry) await telemetry?.close();
     } finally {
       uncaughtErrorHandlers.delete(handleUncaught);
       restore?.();
@@ -398,7 +408,7 @@ export async function openHub(
       return telemetry;
     },
     configureTelemetry: async (next) => {
-      if (!sendsTelemetry) return;
+      if (sending !== "ofHub") return;
       const before = telemetry;
       await configureTelemetry(next);
       if (before === undefined) telemetry?.attach(hub);
@@ -411,9 +421,27 @@ export async function openHub(
 /** Variables that set where traces go. */
 const COLLECTOR_VARIABLES = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 
-/** Whether a manifest or the environment says anything about telemetry. */
-function mentionsTelemetry({ telemetry }: Manifest, env: SystemEnvironment["env"]): boolean {
-  return telemetry !== undefined || COLLECTOR_VARIABLES.some((name) => (env[name] ?? "") !== "");
+/** The time for which a command sends at its end what waits for a collector, in ms; once it is interrupted, as a hub. */
+const COMMAND_FLUSH_LIMIT = 2000;
+
+/**
+ * Opens what sends traces and metrics; its code is loaded only here. Never rejects.
+ * @returns undefined if neither the manifest nor the environment says anything about telemetry
+ */
+export async function openMentionedTelemetry(
+  manifest: Manifest,
+  options: OpenTelemetryOptions & { readonly context: Pick<HostContext, "signal"> },
+  isOfCommand: boolean,
+): Promise<RunningTelemetry | undefined> {
+  const { env, signal } = options.context;
+  const isMentioned =
+    manifest.telemetry !== undefined ||
+    COLLECTOR_VARIABLES.some((name) => (env[name] ?? "") !== "");
+  if (!isMentioned) return undefined;
+  const { openTelemetry } = await import("./telemetry.ts");
+  const lastFlush = (): number | undefined =>
+    isOfCommand && !signal.aborted ? COMMAND_FLUSH_LIMIT : undefined;
+  return openTelemetry(manifest, { ...options, lastFlush });
 }
 
 /** Opens a hub to try servers: it logs no events, starts no login, and uses no saved listings but saves new ones. */

@@ -162,7 +162,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
       howToBeAsked: `start "toolmux approvals --watch --hub ${process.pid}" in a terminal`,
     }),
     minimumApproval: options.minimumApproval,
-    sendsTelemetry: true,
+    telemetry: "ofHub",
     prepare: changes?.prepare,
     ...(options.shared !== undefined && {
       isShared: true,

@@ -15,16 +15,27 @@ import { passwordOf } from "../transport/http-client/url-credentials.ts";
 
 export interface OpenTelemetryOptions {
   readonly context: Pick<SystemEnvironment, "env" | "platform">;
-  readonly bus: EventBus;
   readonly redact: (text: string) => string;
   /** Adds values to redact. */
   readonly addSecrets: (secrets: readonly string[]) => void;
+  readonly warn: (text: string) => void;
+  /** The time for which what waits is sent at the end, in ms; undefined: as at the end of a hub. */
+  readonly lastFlush?: () => number | undefined;
 }
 
-/** The telemetry of a hub, through all its manifests. */
+/** What a hub will have, before it is opened. */
+export interface FollowedHub {
+  readonly bus: EventBus;
+  /** Removes its secrets from a text. */
+  readonly redact: (text: string) => string;
+}
+
+/** The telemetry of a hub or of agents, through all its manifests. */
 export interface RunningTelemetry {
   /** The telemetry that is in force; its tracer is undefined if nothing is sent. */
   readonly current: HubTelemetry;
+  /** Makes the spans of the servers of a hub, from its first event on, and removes its secrets from all spans. */
+  follow(hub: FollowedHub): void;
   /** Sets the hub whose requests are traced. */
   attach(hub: Hub): void;
   /** Applies another manifest. Never rejects. */
@@ -33,18 +44,18 @@ export interface RunningTelemetry {
   close(): Promise<void>;
 }
 
-/** Opens the telemetry of a hub that does not run yet. Never rejects: what is wrong is warned of. */
+/** Opens the telemetry of a hub that does not run yet, or of agents. Never rejects: what is wrong is warned of. */
 export async function openTelemetry(
   manifest: Manifest,
   options: OpenTelemetryOptions,
 ): Promise<RunningTelemetry> {
-  const { bus, context, redact } = options;
-  const warn = (text: string): void =>
-    bus.emit({ kind: "log", level: "warn", source: "hub", text });
+  const { context, warn } = options;
+  let followed: FollowedHub | undefined;
+  const redact = (text: string): string =>
+    followed === undefined ? options.redact(text) : options.redact(followed.redact(text));
   const instance = randomUUID();
   const make = (settings: TelemetrySettings): HubTelemetry =>
     new HubTelemetry(settings, {
-      bus,
       clock: systemClock,
       fetch: makeFetch({ ca: undefined, env: context.env }),
       instance,
@@ -53,7 +64,7 @@ export async function openTelemetry(
       redact,
       warn,
     });
-  let settings = await settingsOf(manifest, options, warn);
+  let settings = await settingsOf(manifest, options);
   let current = make(settings);
   /** The last posts of earlier settings. */
   const closing: Promise<void>[] = [];
@@ -62,31 +73,35 @@ export async function openTelemetry(
     get current() {
       return current;
     },
+    follow(next) {
+      followed = next;
+      current.follow(next.bus);
+    },
     attach(running) {
       hub = running;
       hub.trace(current.tracer);
       current.sendMetrics(hub.metrics);
     },
     async configure(next) {
-      const wanted = await settingsOf(next, options, warn);
+      const wanted = await settingsOf(next, options);
       if (JSON.stringify(wanted) === JSON.stringify(settings)) return;
       settings = wanted;
       const before = current;
       current = make(settings);
+      if (followed !== undefined) current.follow(followed.bus);
       hub?.trace(current.tracer);
       if (hub !== undefined) current.sendMetrics(hub.metrics);
       closing.push(before.close());
     },
     close: async () => {
-      await Promise.all([...closing, current.close()]);
+      await Promise.all([...closing, current.close(options.lastFlush?.())]);
     },
   };
 }
 
 async function settingsOf(
   { telemetry }: Manifest,
-  { context, addSecrets }: OpenTelemetryOptions,
-  warn: (text: string) => void,
+  { context, addSecrets, warn }: OpenTelemetryOptions,
 ): Promise<TelemetrySettings> {
   const { env } = context;
   let input: TelemetryInput | undefined;
@@ -94,7 +109,10 @@ async function settingsOf(
     input = telemetry && (await resolve(telemetry, context));
   } catch (error) {
     warn(`Traces and metrics are not sent: ${toHubError(error).message}`);
-    return readTelemetrySettings(undefined, {});
+    // What is not sent still names the hub in what scrapers read.
+    const { endpoint: _, headers: __, ...others } = telemetry?.input ?? {};
+    const unsent = readTelemetrySettings({ ...others, headers: {} }, env);
+    return { ...unsent, tracesUrl: undefined, metricsUrl: undefined };
   }
   const settings = readTelemetrySettings(input, env);
   for (const text of settings.problems) warn(text);

@@ -223,9 +223,10 @@ export class Hub {
         startLimiter: this.#startLimiter,
         openTransport: (spec, client, cookies, origin) =>
           this.activePlugins.openTransport(spec, client, cookies, fillingOf(origin)),
-        requestEnded: (server, method, errorType, duration) => {
-          this.metrics.observeOwn(server, method, errorType, duration);
-          this.tracer?.onOwnRequest?.({ server, method, errorType, duration });
+        requestEnded: (request) => {
+          const { server, method, failure, duration } = request;
+          this.metrics.observeOwn(server, method, failure?.type ?? "", duration);
+          this.tracer?.onOwnRequest?.(request);
         },
         ...(authorize && {
           authorize: (spec, challenge, run, origin) =>
@@ -360,6 +361,7 @@ export class Hub {
       }),
       redact: (text) => options.redact?.(text) ?? text,
       wallNow: options.wallNow ?? wallNow,
+      now: () => clock.now(),
       onWanted: (operations) => this.#callLog.countOperations(operations),
     });
     this.#configureMetrics(manifest);

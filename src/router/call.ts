@@ -238,6 +238,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
   /** How long the call has waited to be sent to its server, in ms. `#queuedSince`: undefined if it does not wait. */
   #queueWait = 0;
   #queuedSince: number | undefined;
+  /** The waits of which spans have told; undefined: of none. */
+  #toldWaits: { readonly start: number; readonly person: number } | undefined;
   #hasBegun = false;
   /** A copy of the last progress notification, as JSON. */
   #progress: Uint8Array | undefined;
@@ -580,12 +582,34 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
     if (callLog.wantsEnds) callLog.logEnd(ended, end, now, this.gate?.isNotable === true);
   }
 
+  /** Says in the request's span for what the call has waited: its client gets an answer, and the call goes on. */
+  traceAnswer(): void {
+    const { span } = this.caller;
+    if (span !== undefined) this.#traceWaits(span);
+  }
+
+  /** Called when the call goes on with another request of its client: the time in between is a part of none. */
+  traceRetry(): void {
+    if (this.#pauseCount > 0) this.#addPausedTime();
+    if (this.#toldWaits !== undefined)
+      this.#toldWaits = { ...this.#toldWaits, person: this.#personWait };
+  }
+
+  /** Says in a span for what the call has waited since this was last said. */
+  #traceWaits(span: RequestSpan): void {
+    if (this.#pauseCount > 0) this.#addPausedTime();
+    const start = this.#queueWait + this.#openQueueWait;
+    const person = this.#personWait;
+    const told = this.#toldWaits;
+    span.setServer(this.route.server);
+    span.addWait("start", start - (told?.start ?? 0));
+    span.addWait("client", person - (told?.person ?? 0) - span.waited("approval"));
+    this.#toldWaits = { start, person };
+  }
+
   /** Says in the request's span how the call has ended, and for what it has waited. */
   #traceEnd(span: RequestSpan, end: CallEnd): void {
-    if (this.#pauseCount > 0) this.#addPausedTime();
-    span.setServer(this.route.server);
-    span.addWait("start", this.#queueWait + this.#openQueueWait);
-    span.addWait("client", this.#personWait - span.waited("approval"));
+    this.#traceWaits(span);
     if (end === "answered") return;
     if ("cause" in end) span.setOutcome({ type: end.cause.code, message: end.cause.message });
     else if ("by" in end)

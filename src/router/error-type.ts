@@ -1,10 +1,14 @@
 import { Buffer } from "node:buffer";
-import { bufferOf, makeSlice, startsWithAt, textOf } from "../base/bytes.ts";
+import { indexWithin, textOf } from "../base/bytes.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import type { CancelledBy } from "../base/hub-events.ts";
 import { lastMember, scanTopLevel } from "../base/json.ts";
-import { bodyOf, type Response } from "../jsonrpc/message.ts";
-import type { RequestFailure } from "../telemetry/request-span.ts";
+import type { Response } from "../jsonrpc/message.ts";
+import {
+  failureOfError,
+  type RequestFailure,
+  UNKNOWN_ERROR,
+} from "../telemetry/request-attributes.ts";
 import type { CallEnd } from "./call.ts";
 import type { EndedCall } from "./call-usage.ts";
 
@@ -15,8 +19,6 @@ import type { EndedCall } from "./call-usage.ts";
 
 /** The kind of error of a result with `isError`. */
 const TOOL_ERROR = "tool_error";
-/** The kind of an error without a code. */
-const UNKNOWN_ERROR = "_OTHER";
 
 /** The kind of error with which a call has ended, for metrics; "": it has ended without one. */
 export function errorTypeOf(end: CallEnd): string {
@@ -39,8 +41,6 @@ const IS_ERROR = "isError";
 /** `isError` as bytes: searching for bytes is several times as fast as for a string, which would first be encoded. */
 const IS_ERROR_BYTES = Buffer.from(IS_ERROR);
 const TRUE_BYTES = Buffer.from("true");
-/** Up to this size of a result in bytes, a loop over it takes less time than creating a Buffer for a native search. */
-const SHORT_RESULT = 256;
 
 /** The code of an error response, as text; "" if it is none. */
 export function rpcCodeOf({ bytes, body }: Response): string {
@@ -62,20 +62,14 @@ export function errorTypeOfResponse(response: Response, isTool: boolean): string
   return isTool && isFailure(response) ? TOOL_ERROR : "";
 }
 
-/** Maximum length of an error's message in a span, in characters. */
-const MAX_ERROR_TEXT = 500;
-
 /**
  * How a response says that a request has failed, for a span.
  * @param isTool whether it answers the call of a tool
  * @returns undefined if it does not say so
  */
 export function failureOfResponse(response: Response, isTool: boolean): RequestFailure | undefined {
-  const type = errorTypeOfResponse(response, isTool);
-  if (type === "") return undefined;
-  if (response.outcome === "result") return { type, message: "" };
-  const message = bodyOf(response).string("message")?.slice(0, MAX_ERROR_TEXT) ?? "";
-  return { type, message, ...(type !== UNKNOWN_ERROR && { rpcCode: type }) };
+  if (response.outcome === "error") return failureOfError(response);
+  return isTool && isFailure(response) ? { type: TOOL_ERROR, message: "" } : undefined;
 }
 
 /** Whether a response is an error, or a result whose `isError` is true. */
@@ -83,20 +77,8 @@ export function isFailure({ outcome, bytes, body }: Response): boolean {
   if (outcome === "error") return true;
   // Most results do not contain `isError` at all, or only `"isError":false` near their end. These searches find that
   // out quickly.
-  const at = indexOfBytes(bytes, IS_ERROR_BYTES, body.start, body.end);
-  if (at === -1 || indexOfBytes(bytes, TRUE_BYTES, at, body.end) === -1) return false;
+  const at = indexWithin(bytes, IS_ERROR_BYTES, body.start, body.end);
+  if (at === -1 || indexWithin(bytes, TRUE_BYTES, at, body.end) === -1) return false;
   const member = lastMember(scanTopLevel(bytes, body.start), IS_ERROR);
   return member !== undefined && textOf(bytes.subarray(member.start, member.end)) === "true";
-}
-
-/** The index of the first occurrence of `pattern` within the range; -1 if there is none. */
-function indexOfBytes(bytes: Uint8Array, pattern: Buffer, start: number, end: number): number {
-  if (end - start > SHORT_RESULT) {
-    const at = bufferOf(makeSlice(bytes, start, end)).indexOf(pattern);
-    return at === -1 ? -1 : start + at;
-  }
-  const first = pattern[0];
-  for (let at = start; at <= end - pattern.length; at++)
-    if (bytes[at] === first && startsWithAt(bytes, at, pattern)) return at;
-  return -1;
 }

@@ -10,7 +10,6 @@ import {
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
-import type { RunnableServer } from "../manifest/manifest.ts";
 import type { LogSeverity } from "../protocol/log-level.ts";
 import type { Era } from "../protocol/modern.ts";
 import type { CancelReason } from "../protocol/notifications.ts";
@@ -19,12 +18,8 @@ import { type Connection, serverStoppedError, type SessionWaiter } from "../upst
 import type { PendingRequest, RequestRewrite } from "../upstream/pending.ts";
 import type { ClientChannel, ClientDeclaration } from "../upstream/profile.ts";
 import type { Session } from "../upstream/session.ts";
-import {
-  AttemptSpan,
-  type PeerAddress,
-  type RequestFailure,
-  type SentContext,
-} from "../telemetry/request-span.ts";
+import { addressOf, type RequestFailure } from "../telemetry/request-attributes.ts";
+import { AttemptSpan, type SentContext } from "../telemetry/request-span.ts";
 import type { Call } from "./call.ts";
 import { errorTypeOfResponse, failureOfResponse } from "./error-type.ts";
 import {
@@ -374,7 +369,7 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     let call: Call | undefined = this.clientRequest;
     while (call !== undefined && call.caller.span === undefined) call = call.caller.outer;
     const { span } = call?.caller ?? {};
-    if (span === undefined || span.isOver) return;
+    if (span === undefined) return;
     const { spec } = this.connection;
     this.#attempt = new AttemptSpan(span, {
       server: spec.name,
@@ -422,21 +417,6 @@ export class UpstreamRequest implements PendingRequest, SessionWaiter {
     for (; this.#pauseCount > 0; this.#pauseCount--) this.clientRequest.setDeadlinePaused(false);
   }
 }
-
-/** The address of a remote server, as its entry says; undefined if it has `${…}` there, or there is none. */
-function addressOf(spec: RunnableServer): PeerAddress | undefined {
-  if (spec.kind !== "remote") return undefined;
-  const known = addresses.get(spec);
-  if (known !== undefined) return known.address;
-  const url = URL.parse(spec.url);
-  const port = url === null || url.port === "" ? undefined : Number(url.port);
-  const usual = url?.protocol === "https:" ? 443 : 80;
-  const isPlain = url !== null && !/[${}%]/.test(url.hostname);
-  const address = isPlain ? { host: url.hostname, port: port ?? usual } : undefined;
-  addresses.set(spec, { address });
-  return address;
-}
-const addresses = new WeakMap<RunnableServer, { readonly address: PeerAddress | undefined }>();
 
 const mirroredToolsCache = new WeakMap<readonly ListedItem[], ReadonlyMap<string, ListedItem>>();
 

@@ -43,19 +43,27 @@ export function startChatSpan(
   return tracer?.start(`chat ${model}`, "client", attributes, run);
 }
 
-/** Ends the span of a run or of a question; only the first call counts. @param error what has been thrown, if anything */
+/** How a run or a question has failed. */
+export interface AgentFailure {
+  /** What has been thrown. */
+  readonly error: unknown;
+  /** Removes from a text the secrets that agents know besides those of the hub, such as the keys of models. */
+  redact(text: string): string;
+}
+
+/** Ends the span of a run or of a question; only the first call counts. */
 export function endAgentSpan(
   span: LiveSpan | undefined,
   { inputTokens, outputTokens }: SpentTokens,
-  error?: unknown,
+  failure?: AgentFailure,
 ): void {
   if (span === undefined) return;
   span.set("gen_ai.usage.input_tokens", inputTokens);
   span.set("gen_ai.usage.output_tokens", outputTokens);
-  if (error === undefined) {
+  if (failure === undefined) {
     span.end();
     return;
   }
-  const { code, message } = toHubError(error);
-  span.end({ type: code, message });
+  const { code, message } = toHubError(failure.error);
+  span.end({ type: code, message: failure.redact(message) });
 }

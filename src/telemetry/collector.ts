@@ -26,6 +26,8 @@ export interface CollectorOptions {
 const POST_LIMIT = 10_000;
 /** Maximum length of a collector's answer that is told, in characters. */
 const MAX_SAID = 200;
+/** Of a collector's answer, no more is read, in characters. */
+const MAX_READ = 16 * 1024;
 /** Statuses after which the same may be sent again (OTLP, failures). */
 const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 /** The longest time that a collector can ask for, in ms. */
@@ -76,7 +78,7 @@ export class Collector {
       return { kind: "taken" };
     }
     // The status counts, also if the text that explains it does not arrive.
-    const said = this.#shown(await response.text().catch(() => ""));
+    const said = this.#shown(await startOfBody(response).catch(() => ""));
     const reason = `it has answered with status ${status}${said === "" ? "" : `: ${said}`}`;
     if (!RETRYABLE.has(status)) return { kind: "refused", reason };
     return { kind: "later", after: retryAfterOf(headers.get("Retry-After")), reason };
@@ -91,6 +93,20 @@ export class Collector {
       .slice(0, MAX_SAID)
       .replace(/(?<![.?!])[.?!]+$/, "");
   }
+}
+
+/** The start of the text of a response, of which a collector chooses the length. */
+async function startOfBody({ body }: Response): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  const reader = body?.getReader();
+  while (text.length < MAX_READ) {
+    const next = await reader?.read();
+    if (next === undefined || next.done) return text;
+    text += decoder.decode(next.value, { stream: true });
+  }
+  await reader?.cancel();
+  return text.slice(0, MAX_READ);
 }
 
 /** The time of the header `Retry-After`, in ms (RFC 9110, 10.2.3). */

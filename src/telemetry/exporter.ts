@@ -36,6 +36,8 @@ export class SpanExporter {
   /** Settles when the running post has ended; undefined before the first one. */
   #sending: PromiseWithResolvers<void> | undefined;
   #failures = 0;
+  /** Number of spans that were dropped before the collector was too slow or away. */
+  #droppedBefore = 0;
   /** The kinds of trouble that were told since the collector has last taken something. */
   readonly #told = new Set<"full" | "later" | "refused">();
 
@@ -56,11 +58,12 @@ export class SpanExporter {
   add(span: EndedSpan): void {
     if (this.#closed.signal.aborted) return;
     if (!this.#ring.add(span)) {
+      if (!this.#told.has("full")) this.#droppedBefore = this.#ring.dropped - 1;
       this.#tell("full", "Too many spans wait to be sent: the newest are dropped.");
       return;
     }
     if (this.#isSending || this.#failures > 0) return;
-    if (this.#ring.size >= MAX_BATCH) this.#schedule(0);
+    if (this.#isBatchFull) this.#schedule(0);
     else if (this.#ring.size === 1) this.#schedule(this.#options.interval);
   }
 
@@ -119,7 +122,9 @@ export class SpanExporter {
     switch (outcome.kind) {
       case "taken":
         this.#failures = 0;
-        this.#told.clear();
+        this.#told.delete("later");
+        this.#told.delete("refused");
+        this.#tellDropped();
         break;
       case "refused":
         this.#failures = 0;
@@ -129,7 +134,7 @@ export class SpanExporter {
         this.#failures++;
         this.#tell(
           "later",
-          `The collector cannot be reached: ${outcome.reason}. Spans are kept meanwhile, up to a limit.`,
+          `The collector takes no spans at present: ${outcome.reason}. They are kept meanwhile, up to a limit.`,
         );
         const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** Math.min(this.#failures - 1, 10));
         const jittered = wait * (1 - 0.2 * this.#options.random());
@@ -137,7 +142,7 @@ export class SpanExporter {
         return;
       }
     }
-    if (this.#bodies.length > 0 || this.#ring.size >= MAX_BATCH) this.#schedule(0);
+    if (this.#bodies.length > 0 || this.#isBatchFull) this.#schedule(0);
     else if (this.#ring.size > 0) this.#schedule(this.#options.interval);
   }
 
@@ -154,6 +159,19 @@ export class SpanExporter {
     const half = Math.ceil(spans.length / 2);
     const first = await this.#encode(spans.slice(0, half));
     return [...first, ...(await this.#encode(spans.slice(half)))];
+  }
+
+  /** Whether so many spans wait that they are sent at once. */
+  get #isBatchFull(): boolean {
+    return this.#ring.size >= MAX_BATCH || this.#ring.isHeavy;
+  }
+
+  /** Says how many spans were dropped, once there is room again: with a slow collector, there is never much. */
+  #tellDropped(): void {
+    if (!this.#told.has("full") || this.#isBatchFull) return;
+    this.#told.delete("full");
+    const dropped = count(this.#ring.dropped - this.#droppedBefore, "span");
+    this.#options.warn(`Too many spans waited to be sent: ${dropped} were dropped.`);
   }
 
   /** Warns once of each kind of trouble, until the collector takes something again. */

@@ -21,6 +21,8 @@ export interface HubMetricsOptions {
   readonly numbers: () => HubNumbers;
   /** Returns the time, in ms since the epoch. */
   readonly wallNow: () => number;
+  /** Returns a time that no setting of the clock changes, in ms: durations are measured by it. */
+  readonly now: () => number;
   /** Removes secrets from a text. */
   readonly redact: (text: string) => string;
   /** Called once, when somebody first wants metrics of calls: begins to count them. */
@@ -38,7 +40,7 @@ type AlertEvent = Extract<HubEvent, { readonly kind: "alert" }>;
 
 /** A session that has not ended. */
 interface OpenSession {
-  /** In ms since the epoch. */
+  /** In ms of `HubMetricsOptions.now`. */
   readonly since: number;
   label: string;
 }
@@ -89,7 +91,7 @@ export class HubMetrics {
     this.#clientSessions = new Durations(METRICS.clientSessions, redact);
     this.#restarts = new Counter(METRICS.restarts, redact);
     this.#alerts = new Counter(METRICS.alerts, redact);
-    bus.subscribe((event, { at }) => this.#onEvent(event, at), ["state", "client", "alert"]);
+    bus.subscribe((event) => this.#onEvent(event, options.now()), ["state", "client", "alert"]);
   }
 
   /** Begins to count calls, if it has not begun. */
@@ -113,8 +115,11 @@ export class HubMetrics {
   read(): readonly Metric[] {
     const { server, client } = this.count();
     const { serverStates, clients, activeCalls, queueLength, refused } = this.#options.numbers();
-    // A counter that appears with a value would have no increase in Prometheus: it begins with 0.
-    for (const name of serverStates.keys()) this.#restarts.add([name], 0);
+    // What appears with a value would have no increase in Prometheus: it begins with 0.
+    for (const name of serverStates.keys()) {
+      this.#restarts.add([name], 0);
+      this.#clientSessions.declare([name, ""]);
+    }
     for (const kind of ALERT_KINDS) this.#alerts.add([kind], 0);
     const inState = (state: string): number =>
       [...serverStates.values()].filter((other) => other === state).length;

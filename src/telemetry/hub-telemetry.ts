@@ -12,7 +12,6 @@ import type { Attributes } from "./span.ts";
 import { Tracer } from "./tracer.ts";
 
 export interface HubTelemetryOptions {
-  readonly bus: EventBus;
   readonly clock: Clock;
   readonly fetch: Fetch;
   /** Tells this process apart from others that send to the same collector. */
@@ -36,11 +35,11 @@ export class HubTelemetry {
   readonly resource: Readonly<Attributes>;
   readonly #options: HubTelemetryOptions;
   readonly #exporter: SpanExporter | undefined;
-  readonly #lifecycle: Lifecycle | undefined;
+  #lifecycle: Lifecycle | undefined;
   #metricExporter: MetricExporter | undefined;
 
   constructor(settings: TelemetrySettings, options: HubTelemetryOptions) {
-    const { bus, clock } = options;
+    const { clock } = options;
     this.settings = settings;
     this.#options = options;
     this.resource = {
@@ -72,7 +71,12 @@ export class HubTelemetry {
       redact: (text) => options.redact(text),
       record: (span) => exporter.add(span),
     });
-    this.#lifecycle = new Lifecycle(this.tracer, bus);
+  }
+
+  /** Makes the spans of the servers of a hub, from its events. Those of another hub are made no longer. */
+  follow(bus: EventBus): void {
+    this.#lifecycle?.close();
+    this.#lifecycle = this.tracer && new Lifecycle(this.tracer, bus);
   }
 
   /** Names the hub in its metrics, and sends them, if the settings say so. */
@@ -82,6 +86,7 @@ export class HubTelemetry {
     metrics.resource = this.resource;
     if (metricsUrl === undefined) return;
     metrics.count();
+    void this.#metricExporter?.close(0);
     this.#metricExporter = new MetricExporter({
       clock,
       collector: this.collector(metricsUrl),
@@ -89,7 +94,9 @@ export class HubTelemetry {
       read: () => metrics.read(),
       encode: async (all) => {
         const { encodeMetrics } = await import("./otlp-metrics.ts");
-        const times = { startedAt: metrics.startedAt, now: this.#options.wallNow() };
+        // The clock may have been set back since.
+        const { startedAt } = metrics;
+        const times = { startedAt, now: Math.max(startedAt, this.#options.wallNow()) };
         return encodeMetrics(all, this.resource, times, protocol);
       },
       warn: (text) => this.#options.warn(text),

@@ -1,5 +1,6 @@
 import type { EventBus, HubEvent, StateEvent } from "../base/hub-events.ts";
 import type { HubError } from "../base/errors.ts";
+import { attemptAttributes, PING, shownName } from "./request-attributes.ts";
 import type { Attributes } from "./span.ts";
 import type { LiveSpan, OwnRequest, Tracer } from "./tracer.ts";
 
@@ -10,9 +11,6 @@ interface ConnectLoop {
   /** Whether the server demands an authorization: the attempt goes on when there is one. */
   isAuthenticating: boolean;
 }
-
-/** The method of requests without a span: they would outnumber all others. */
-const PING = "ping";
 
 /** How the keys of all connections to a server begin. */
 function prefixOf(server: string): string {
@@ -82,20 +80,18 @@ export class Lifecycle {
   }
 
   /** Makes the span of one of the hub's own requests: below the running attempt of its server, if there is one. */
-  #onOwnRequest({ server, method, errorType, duration }: OwnRequest): void {
+  #onOwnRequest(request: OwnRequest): void {
+    const { server, method, name, id, failure, duration } = request;
     if (method === PING) return;
     const loops = [...this.#loops].filter(([key]) => key.startsWith(prefixOf(server)));
     const [attempt, ...others] = loops.flatMap(([, loop]) => loop.attempt ?? []);
     // A request does not tell to which of several connections it belongs.
     const parent = others.length === 0 ? attempt : undefined;
-    const attributes = {
-      "mcp.method.name": method,
-      "toolmux.server": server,
-      ...(/^-?\d+$/.test(errorType) && { "rpc.response.status_code": errorType }),
-    };
-    const startedAt = this.#tracer.now() - duration;
-    const span = this.#tracer.startBelow(method, "client", attributes, parent, startedAt);
-    span?.end(errorType === "" ? undefined : { type: errorType, message: "" });
+    const tracer = this.#tracer;
+    const attributes = attemptAttributes(request, id, failure);
+    const shown = shownName(method, name, (text) => tracer.redact(text));
+    const startedAt = tracer.now() - duration;
+    tracer.startBelow(shown, "client", attributes, parent, startedAt)?.end(failure);
   }
 
   #onState(event: StateEvent): void {

@@ -14,6 +14,8 @@ export interface MetricExporterOptions {
   warn(text: string): void;
 }
 
+/** Maximum number of values in a post: calls wait while values are encoded, which takes up to 10 ms for so many. */
+const MAX_VALUES = 500;
 /** Maximum size of the body of a post, in bytes. */
 const MAX_BODY = 1024 * 1024;
 /** The longest time between two posts while a collector cannot be reached, in ms. */
@@ -64,14 +66,23 @@ export class MetricExporter {
   async #send(): Promise<void> {
     let outcome: PostOutcome = { kind: "taken" };
     try {
-      for (const body of await this.#bodies(this.#options.read())) {
-        outcome = await this.#options.collector.post(body, this.#closed.signal);
+      for (const part of partsOf(this.#options.read())) {
+        outcome = await this.#sendPart(part);
         if (outcome.kind !== "taken") break;
       }
     } catch (error) {
       outcome = { kind: "refused", reason: String(error) };
     }
     if (!this.#closed.signal.aborted) this.#plan(outcome);
+  }
+
+  async #sendPart(metrics: readonly Metric[]): Promise<PostOutcome> {
+    let outcome: PostOutcome = { kind: "taken" };
+    for (const body of await this.#bodies(metrics)) {
+      outcome = await this.#options.collector.post(body, this.#closed.signal);
+      if (outcome.kind !== "taken") break;
+    }
+    return outcome;
   }
 
   #plan(outcome: PostOutcome): void {
@@ -87,7 +98,7 @@ export class MetricExporter {
         this.#schedule(Math.max(interval, LONGEST_WAIT));
         return;
       case "later": {
-        this.#tell(outcome.kind, `The collector cannot be reached: ${outcome.reason}.`);
+        this.#tell(outcome.kind, `The collector takes no metrics at present: ${outcome.reason}.`);
         const wait = interval * 2 ** Math.min(this.#failures++, 10);
         this.#schedule(Math.max(interval, Math.min(LONGEST_WAIT, wait), outcome.after ?? 0));
       }
@@ -110,13 +121,25 @@ export class MetricExporter {
   }
 }
 
+function sizeOf(metric: Metric): number {
+  return "numbers" in metric ? metric.numbers.length : metric.histograms.length;
+}
+
+function sizeOfAll(metrics: readonly Metric[]): number {
+  return metrics.reduce((sum, metric) => sum + sizeOf(metric), 0);
+}
+
+/** Parts with at most `MAX_VALUES` values each. */
+function partsOf(metrics: readonly Metric[]): readonly (readonly Metric[])[] {
+  const halves = sizeOfAll(metrics) <= MAX_VALUES ? undefined : halvesOf(metrics);
+  return halves === undefined ? [metrics] : halves.flatMap(partsOf);
+}
+
 /** Two parts with half of the values each; undefined if there are fewer than two. */
 function halvesOf(
   metrics: readonly Metric[],
 ): readonly [readonly Metric[], readonly Metric[]] | undefined {
-  const sizeOf = (metric: Metric): number =>
-    "numbers" in metric ? metric.numbers.length : metric.histograms.length;
-  const half = Math.floor(metrics.reduce((sum, metric) => sum + sizeOf(metric), 0) / 2);
+  const half = Math.floor(sizeOfAll(metrics) / 2);
   if (half === 0) return undefined;
   const slice = (metric: Metric, from: number, to: number): Metric =>
     "numbers" in metric

@@ -315,6 +315,11 @@ export class Durations {
     return { declaration: this.declaration, histograms };
   }
 
+  /** Makes a label set appear before a duration is observed. */
+  declare(labels: LabelValues): void {
+    this.#sets.of(labels);
+  }
+
   /** @param ms a negative time counts as 0 */
   observe(labels: LabelValues, ms: number): void {
     add(this.#sets.of(labels), ms);

@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers";
 import {
   DURATION_BUCKETS,
   type Exemplar,
@@ -77,14 +78,22 @@ function qualityOf(parameters: readonly string[]): number {
   return quality >= 0 && quality <= 1 ? quality : 0;
 }
 
+/** Number of values after which calls that have arrived meanwhile are handled, before others are written. */
+const MAX_VALUES_PER_TURN = 100;
+
 /** Writes metrics in the format that a scraper accepts most. @param accept its header `Accept`; null: it has none */
-export function expositionFor(
+export async function expositionFor(
   accept: string | null,
   metrics: readonly Metric[],
   resource: Readonly<Attributes>,
-): Exposition {
+): Promise<Exposition> {
   const format = chooseFormat(accept);
-  return { contentType: CONTENT_TYPES[format], text: exposition(metrics, resource, format) };
+  let text = "";
+  for (const part of partsOfExposition(metrics, resource, format)) {
+    if (text !== "") await new Promise((resolve) => setImmediate(resolve));
+    text += part;
+  }
+  return { contentType: CONTENT_TYPES[format], text };
 }
 
 /**
@@ -96,7 +105,23 @@ export function exposition(
   resource: Readonly<Attributes>,
   format: ExpositionFormat,
 ): string {
-  const lines: string[] = [];
+  return [...partsOfExposition(metrics, resource, format)].join("");
+}
+
+/** The parts of an exposition with at most `MAX_VALUES_PER_TURN` values each. */
+function* partsOfExposition(
+  metrics: readonly Metric[],
+  resource: Readonly<Attributes>,
+  format: ExpositionFormat,
+): Generator<string, void, undefined> {
+  let lines: string[] = [];
+  let values = 0;
+  const takePart = (): string => {
+    const part = `${lines.join("\n")}\n`;
+    lines = [];
+    values = 0;
+    return part;
+  };
   const isOpen = format === "openMetrics";
   const family = (name: string, declaration: Omit<MetricDeclaration, "name" | "labels">): void => {
     // In text format 0.0.4 the family of a counter has the name of its samples.
@@ -119,15 +144,19 @@ export function exposition(
     family(name, declaration);
     if ("numbers" in metric) {
       const sample = declaration.kind === "counter" ? `${name}_total` : name;
-      for (const { labels, value } of metric.numbers)
+      for (const { labels, value } of metric.numbers) {
         lines.push(`${sample}${inBraces(labelsText(declaration, labels))} ${value}`);
+        if (++values === MAX_VALUES_PER_TURN) yield takePart();
+      }
     } else {
-      for (const point of metric.histograms)
+      for (const point of metric.histograms) {
         writeHistogram(lines, name, declaration, point, isOpen);
+        if (++values === MAX_VALUES_PER_TURN) yield takePart();
+      }
     }
   }
   if (isOpen) lines.push("# EOF");
-  return `${lines.join("\n")}\n`;
+  if (lines.length > 0) yield takePart();
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { ByteRange, Edit } from "../base/bytes.ts";
-import { textOf, utf8 } from "../base/bytes.ts";
+import { indexWithin, textOf, utf8 } from "../base/bytes.ts";
 import { JsonObject } from "../base/json.ts";
 import { paramsOf, type Request } from "../jsonrpc/message.ts";
 import type { Attributes, EndedSpan, Span } from "./span.ts";
@@ -11,13 +11,29 @@ import {
   type RemoteContext,
   type SpanContext,
 } from "./trace-context.ts";
-import { redactAttributes, type TracePosition, type Tracer } from "./tracer.ts";
-
-/** How a peer is connected. */
-export interface PeerNetwork {
-  readonly transport: "pipe" | "tcp" | "unix" | undefined;
-  readonly protocol?: { readonly name: string; readonly version: string } | undefined;
-}
+import {
+  attemptAttributes,
+  type AttemptTarget,
+  attributesOf,
+  failureAttributes,
+  networkAttributes,
+  optional,
+  type PeerNetwork,
+  PING,
+  type RequestFailure,
+  shownName,
+  TARGETS,
+  TOOL_CALL,
+} from "./request-attributes.ts";
+import {
+  keptText,
+  MAX_ERROR_TEXT,
+  MAX_SEARCHED,
+  MAX_VALUE,
+  redactAttributes,
+  type TracePosition,
+  type Tracer,
+} from "./tracer.ts";
 
 /** Who knows from where a client's requests come. */
 export interface RequestSource {
@@ -48,33 +64,30 @@ export interface HttpOrigin {
 /** The reasons for which a call waits. */
 export type WaitReason = "queue" | "approval" | "client" | "start";
 
-/** How a request has failed. */
-export interface RequestFailure {
-  /** A JSON-RPC code as text, `tool_error`, or the code of one of the hub's errors. */
-  readonly type: string;
-  readonly message: string;
-  /** The JSON-RPC code, if a peer has sent one. */
-  readonly rpcCode?: string | undefined;
+/** Maximum size of the arguments or the result of a tool that a span has, in bytes of UTF-8. */
+const MAX_CONTENT = 4096;
+
+const TRACEPARENT_BYTES = utf8("traceparent");
+const BACKSLASH_BYTES = utf8("\\");
+
+/**
+ * Whether a request may name a parent in its `_meta`. Looking for the bytes of the key takes less time than reading the
+ * object, and few clients name one. A key with escapes may be it, too.
+ */
+function mayNameParent({ bytes, params, members }: Request): boolean {
+  if (params === undefined) return false;
+  if (members === undefined) return isNamedWithin(bytes, params);
+  for (const member of members)
+    if (member.key === "_meta" && isNamedWithin(bytes, member)) return true;
+  return false;
 }
 
-/** Maximum size of the arguments or the result of a tool that a span has, in characters. */
-const MAX_CONTENT = 4096;
-/** Larger values are left out, in bytes: secrets are looked for in the whole value. */
-const MAX_SEARCHED = 256 * 1024;
-
-/** A member of the params by which each method names what the request is about, and the attribute for it. */
-const TARGETS: Readonly<
-  Record<string, { readonly key: string; readonly attribute: string; readonly isInName: boolean }>
-> = {
-  "tools/call": { key: "name", attribute: "gen_ai.tool.name", isInName: true },
-  "prompts/get": { key: "name", attribute: "gen_ai.prompt.name", isInName: true },
-  "resources/read": { key: "uri", attribute: "mcp.resource.uri", isInName: false },
-  "resources/subscribe": { key: "uri", attribute: "mcp.resource.uri", isInName: false },
-  "resources/unsubscribe": { key: "uri", attribute: "mcp.resource.uri", isInName: false },
-};
-const TOOL_CALL = "tools/call";
-/** The method without a span: it would outnumber all others. */
-const PING = "ping";
+function isNamedWithin(bytes: Uint8Array, { start, end }: ByteRange): boolean {
+  return (
+    indexWithin(bytes, TRACEPARENT_BYTES, start, end) !== -1 ||
+    indexWithin(bytes, BACKSLASH_BYTES, start, end) !== -1
+  );
+}
 
 /** The parent that a request names in its `_meta` (SEP-414). */
 function parentOf(params: JsonObject): RemoteContext | undefined {
@@ -101,11 +114,14 @@ export function startRequestSpan(
   source: RequestSource,
 ): RequestSpan | undefined {
   if (request.method === PING) return undefined;
+  const mayHaveParent = http !== undefined || mayNameParent(request);
+  // Most requests have no parent and are not recorded: nothing is made for them.
+  if (!mayHaveParent && !tracer.samplesNew()) return undefined;
   const params = paramsOf(request);
-  const own = parentOf(params);
+  const own = mayHaveParent ? parentOf(params) : undefined;
   const header = parseTraceparent(http?.traceparent);
   const parent = own ?? (header && { ...header, traceState: limitState(http?.tracestate) });
-  const position = tracer.position(parent);
+  const position = mayHaveParent ? tracer.position(parent) : tracer.newPosition();
   if (position === undefined) return undefined;
   return new RequestSpan(tracer, position, request, params, source.originOf(request, http), {
     link: own === undefined ? undefined : header,
@@ -143,6 +159,8 @@ export function startInnerSpan(
   });
 }
 
+const NO_LINKS: readonly SpanContext[] = [];
+
 /** A request of a client, from its arrival until its answer. */
 export class RequestSpan implements EndedSpan, SpanContext {
   readonly spanId = newSpanId();
@@ -151,7 +169,7 @@ export class RequestSpan implements EndedSpan, SpanContext {
   readonly method: string;
   readonly #position: TracePosition;
   readonly #origin: RequestOrigin;
-  readonly #link: SpanContext | undefined;
+  #links: readonly SpanContext[];
   /** Whether the state of the trace came in an HTTP header, so that servers do not get it in `_meta` yet. */
   readonly #isStateOfHeader: boolean;
   /** Whether the hub itself makes the call, as a part of a client's. */
@@ -186,14 +204,15 @@ export class RequestSpan implements EndedSpan, SpanContext {
     const { method, id } = request;
     const target = TARGETS[method];
     this.tracer = tracer;
-    this.method = method;
+    this.method = keptText(tracer, method, MAX_VALUE);
     this.#position = position;
     this.#origin = origin;
-    this.#link = link;
+    this.#links = link === undefined ? NO_LINKS : [link];
     this.#isStateOfHeader = isStateOfHeader;
     this.#isInner = isInner;
-    this.#id = textOfId(textOf(id.bytes, id.start, id.end));
-    this.#target = target && params.string(target.key);
+    this.#id = keptText(tracer, textOfId(textOf(id.bytes, id.start, id.end)), MAX_VALUE);
+    const name = target && params.string(target.key);
+    this.#target = name && keptText(tracer, name, MAX_VALUE);
     this.#startedAt = tracer.now();
     const given = tracer.settings.keepsContent && method === TOOL_CALL;
     this.#arguments = given
@@ -227,6 +246,12 @@ export class RequestSpan implements EndedSpan, SpanContext {
     return this.#endedAt !== undefined;
   }
 
+  /** Names the span of an earlier request, with which this one goes on. */
+  continue(earlier: SpanContext): void {
+    const { traceId, spanId, isSampled } = earlier;
+    this.#links = [...this.#links, { traceId, spanId, isSampled }];
+  }
+
   /** The server at which the request was handled. */
   setServer(server: string): void {
     this.#server = server;
@@ -247,7 +272,7 @@ export class RequestSpan implements EndedSpan, SpanContext {
   setOutcome(failure: RequestFailure | undefined): void {
     if (this.hasOutcome || this.isOver) return;
     this.#hasOutcome = true;
-    this.#failure = failure;
+    this.#failure = failure && keptFailure(this.tracer, failure);
   }
 
   get hasOutcome(): boolean {
@@ -307,28 +332,10 @@ export class RequestSpan implements EndedSpan, SpanContext {
         ...optional("gen_ai.tool.call.arguments", this.#arguments),
         ...optional("gen_ai.tool.call.result", this.#result),
       },
-      links: this.#link === undefined ? [] : [this.#link],
+      links: this.#links,
       error: this.#failure && redact(this.#failure.message),
     };
   }
-}
-
-/** What is known of a request to a server. */
-export interface AttemptTarget {
-  readonly server: string;
-  readonly method: string;
-  /** The server's own name of the tool or prompt, or the URI of the resource; undefined for other requests. */
-  readonly name: string | undefined;
-  readonly network: PeerNetwork;
-  readonly address: PeerAddress | undefined;
-  readonly protocolVersion: string | undefined;
-  /** A digest of the id of the session over HTTP. */
-  readonly sessionId: string | undefined;
-}
-
-export interface PeerAddress {
-  readonly host: string;
-  readonly port: number;
 }
 
 /** A request that the hub has sent to a server, from the sending until the answer. */
@@ -347,7 +354,9 @@ export class AttemptSpan implements EndedSpan, SpanContext {
 
   constructor(parent: RequestSpan, target: AttemptTarget) {
     this.#parent = parent;
-    this.#target = target;
+    const { name } = target;
+    const isLong = name !== undefined && name.length > MAX_VALUE;
+    this.#target = isLong ? { ...target, name: keptText(parent.tracer, name, MAX_VALUE) } : target;
     this.traceId = parent.traceId;
     this.#startedAt = parent.tracer.now();
   }
@@ -363,25 +372,15 @@ export class AttemptSpan implements EndedSpan, SpanContext {
   end(failure?: RequestFailure): void {
     if (this.#endedAt !== undefined) return;
     this.#endedAt = this.#parent.tracer.now();
-    this.#failure = failure;
+    this.#failure = failure && keptFailure(this.#parent.tracer, failure);
     this.#parent.tracer.record(this);
   }
 
   toSpan(): Span {
-    const { method, name, network, address, protocolVersion, sessionId, server } = this.#target;
+    const { method, name } = this.#target;
     const { tracer, traceState } = this.#parent;
     const redact = (text: string): string => tracer.redact(text);
-    const attributes: Attributes = {
-      ...attributesOf(method, name),
-      "jsonrpc.request.id": String(this.id),
-      ...optional("mcp.protocol.version", protocolVersion),
-      ...optional("mcp.session.id", sessionId),
-      ...networkAttributes(network),
-      ...optional("server.address", address?.host),
-      ...(address?.port !== undefined && { "server.port": address.port }),
-      "toolmux.server": server,
-      ...failureAttributes(this.#failure),
-    };
+    const attributes = attemptAttributes(this.#target, this.id, this.#failure);
     return {
       traceId: this.traceId,
       spanId: this.spanId,
@@ -447,48 +446,6 @@ function insertion(at: number, text: string): Edit {
   return { start: at, end: at, replacement: utf8(text) };
 }
 
-function attributesOf(method: string, target: string | undefined): Attributes {
-  return {
-    "mcp.method.name": method,
-    ...(method === TOOL_CALL && { "gen_ai.operation.name": "execute_tool" }),
-    ...optional(TARGETS[method]?.attribute ?? "", target),
-  };
-}
-
-/** Maximum length of the name of a span, in characters. */
-const MAX_NAME = 256;
-
-/** The name of a request's span. URIs are not in it, because names are meant to be few. */
-function shownName(
-  method: string,
-  target: string | undefined,
-  redact: (text: string) => string,
-): string {
-  const isNamed = TARGETS[method]?.isInName === true && target !== undefined;
-  return redact(isNamed ? `${method} ${target}` : method)
-    .slice(0, MAX_NAME)
-    .toWellFormed();
-}
-
-function networkAttributes({ transport, protocol }: PeerNetwork): Attributes {
-  return {
-    ...optional("network.transport", transport),
-    ...optional("network.protocol.name", protocol?.name),
-    ...optional("network.protocol.version", protocol?.version),
-  };
-}
-
-function failureAttributes(failure: RequestFailure | undefined): Attributes {
-  return {
-    ...optional("error.type", failure?.type),
-    ...optional("rpc.response.status_code", failure?.rpcCode),
-  };
-}
-
-function optional(name: string, value: string | undefined): Attributes {
-  return value === undefined || name === "" ? {} : { [name]: value };
-}
-
 /** A request id as text, without the quotes of a string. */
 function textOfId(json: string): string {
   if (!json.startsWith('"')) return json;
@@ -497,6 +454,22 @@ function textOfId(json: string): string {
   } catch {
     return json;
   }
+}
+
+const encoder = new TextEncoder();
+
+/** The start of a text that has at most so many bytes in UTF-8, as well-formed Unicode. */
+function startOf(text: string, bytes: number): string {
+  const start = new Uint8Array(bytes);
+  // Encodes whole characters only, as far as there is room.
+  const { written } = encoder.encodeInto(text.slice(0, bytes).toWellFormed(), start);
+  return textOf(start, 0, written);
+}
+
+function keptFailure(tracer: Tracer, failure: RequestFailure): RequestFailure {
+  const { message } = failure;
+  if (message.length <= MAX_ERROR_TEXT) return failure;
+  return { ...failure, message: keptText(tracer, message, MAX_ERROR_TEXT) };
 }
 
 /** A value as JSON without secrets, as far as a span has it; undefined if there is none. */
@@ -508,8 +481,5 @@ function contentOf(
   if (range === undefined) return undefined;
   const size = range.end - range.start;
   if (size > MAX_SEARCHED) return `[${size} bytes]`;
-  return tracer
-    .redact(textOf(bytes, range.start, range.end))
-    .slice(0, MAX_CONTENT)
-    .toWellFormed();
+  return startOf(tracer.redact(textOf(bytes, range.start, range.end)), MAX_CONTENT);
 }

@@ -20,6 +20,11 @@ export class SpanRing {
     return this.#size;
   }
 
+  /** Whether the arguments and results of the spans are so large that they need not wait for more. */
+  get isHeavy(): boolean {
+    return this.#contentSize >= MAX_TAKEN_CONTENT;
+  }
+
   /** Number of spans that were dropped so far. */
   get dropped(): number {
     return this.#dropped;

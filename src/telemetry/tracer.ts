@@ -3,7 +3,9 @@
  * servers (`lifecycle.ts`) and of agents; `exporter.ts` sends them, `otlp.ts` encodes them. Metrics: `hub-metrics.ts`.
  * Nothing here is on the path of a call while no endpoint is set.
  */
+import { textOf, utf8 } from "../base/bytes.ts";
 import type { Propagation } from "../manifest/telemetry.ts";
+import type { AttemptTarget, RequestFailure } from "./request-attributes.ts";
 import type { Attributes, AttributeValue, EndedSpan, Span, SpanKind } from "./span.ts";
 import {
   formatTraceparent,
@@ -34,11 +36,11 @@ export interface TracerOptions extends TracerSettings {
 }
 
 /** One of the hub's own requests to a server that has ended. */
-export interface OwnRequest {
-  readonly server: string;
-  readonly method: string;
-  /** The kind of its error; "": it has none. */
-  readonly errorType: string;
+export interface OwnRequest extends AttemptTarget {
+  /** The id of the request. */
+  readonly id: number;
+  /** Undefined: it was answered without an error. */
+  readonly failure: RequestFailure | undefined;
   /** The time from its sending to its end, in ms. */
   readonly duration: number;
 }
@@ -78,18 +80,25 @@ export class Tracer {
     this.#options.record(span);
   }
 
+  /** Decides whether a new trace is in the sample. An id costs more than a number, and most traces need none. */
+  samplesNew(): boolean {
+    const { sample } = this.#options;
+    return sample >= 1 || Math.random() < sample;
+  }
+
+  /** The position at the start of a trace that is in the sample. */
+  newPosition(): TracePosition {
+    const traceId = newTraceId();
+    return { traceId, parentSpanId: undefined, isParentRemote: false, traceState: undefined };
+  }
+
   /**
    * The position of a new span below a parent, or at the start of a trace.
    * @returns undefined if the span is not recorded
    */
   position(parent: RemoteContext | undefined): TracePosition | undefined {
+    if (parent === undefined) return this.samplesNew() ? this.newPosition() : undefined;
     const { sample, isParentBased } = this.#options;
-    if (parent === undefined) {
-      // An id costs more than a number, and most requests may need none.
-      if (sample < 1 && Math.random() >= sample) return undefined;
-      const traceId = newTraceId();
-      return { traceId, parentSpanId: undefined, isParentRemote: false, traceState: undefined };
-    }
     const { traceId, spanId: parentSpanId, traceState } = parent;
     const isSampled = isParentBased ? parent.isSampled : isInShare(traceId, sample);
     return isSampled ? { traceId, parentSpanId, isParentRemote: true, traceState } : undefined;
@@ -178,7 +187,8 @@ export class LiveSpan implements EndedSpan, SpanContext {
     this.#endedAt = this.#tracer.now();
     if (error !== undefined) {
       this.#attributes["error.type"] = error.type;
-      this.#error = this.#tracer.redact(error.message);
+      const message = keptText(this.#tracer, error.message, MAX_ERROR_TEXT);
+      this.#error = this.#tracer.redact(message);
     }
     this.#tracer.record(this);
   }
@@ -202,7 +212,27 @@ export class LiveSpan implements EndedSpan, SpanContext {
 }
 
 /** Maximum length of an attribute's text other than arguments and results, in characters. */
-const MAX_VALUE = 1024;
+export const MAX_VALUE = 1024;
+/** Maximum length of the message of an error in a span, in characters. */
+export const MAX_ERROR_TEXT = 500;
+/** Longer texts are left out, in characters or bytes: secrets are looked for in the whole text. */
+export const MAX_SEARCHED = 256 * 1024;
+
+/**
+ * A text as a span keeps it until it is sent. Peers choose how long it is: of a long one, secrets are removed before it is
+ * cut, so that no part of one is left, and the rest of it is not held in memory.
+ * @param length the maximum, in characters
+ */
+export function keptText(tracer: Pick<Tracer, "redact">, text: string, length: number): string {
+  if (text.length <= length) return text;
+  if (text.length > MAX_SEARCHED) return `[${text.length} characters]`;
+  return copyOf(tracer.redact(text).slice(0, length));
+}
+
+/** A copy of a part of a text: the part itself would keep the whole text in memory. */
+export function copyOf(part: string): string {
+  return textOf(utf8(part.toWellFormed()));
+}
 
 /** The attributes without secrets, none of them too long. */
 export function redactAttributes(

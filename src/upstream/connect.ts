@@ -13,6 +13,8 @@ import type { Transport } from "../transport/transport.ts";
 import type { AuthorizationRun } from "./authorization.ts";
 import type { EarlyExit, NegotiationPlan } from "./negotiate.ts";
 import type { ConnectionClients } from "./profile.ts";
+import { addressOf } from "../telemetry/request-attributes.ts";
+import type { OwnRequest } from "../telemetry/tracer.ts";
 import { Session, type SessionEvents } from "./session.ts";
 import type { StartLimiter } from "./start-limiter.ts";
 import type { Subscriptions } from "./subscriptions.ts";
@@ -89,8 +91,8 @@ export interface ConnectEnvironment {
     cookies: ConnectionCookies,
     origin: ClientOrigin | undefined,
   ): Promise<Transport>;
-  /** Called when one of the hub's own requests to a server has ended; see `SessionEvents.requestEnded`. */
-  requestEnded?(server: string, method: string, errorType: string, ms: number): void;
+  /** Called when one of the hub's own requests to a server has ended. */
+  requestEnded?(request: OwnRequest): void;
   /**
    * Obtains authorization for a server. Absent if that is not possible.
    * @throws {HubError} unauthorized, or the signal's reason
@@ -323,7 +325,8 @@ async function openSession(attempt: Attempt): Promise<Session | undefined> {
       listChanged: (kinds) => events.listChanged(kinds),
       malformedOutput: (output) => events.malformedOutput?.(output),
       challenged: (challenge) => events.challenged(challenge),
-      requestEnded: (...ended) => environment.requestEnded?.(spec.name, ...ended),
+      requestEnded: (ended) =>
+        environment.requestEnded?.({ ...ended, server: spec.name, address: addressOf(spec) }),
       log: (level, source, raw) => {
         const text = redact(raw);
         const { isOpen, stderrTail } = attempt;

@@ -153,7 +153,8 @@ export class LegacyDialect implements Dialect {
   }
 
   unsubscribe(uri: string, topic?: ListenTopic): void {
-    if (topic === undefined) this.#options.pending.sendWithoutWaiting(Method.unsubscribe, { uri });
+    if (topic === undefined)
+      this.#options.sendRequest(Method.unsubscribe, { uri }, NEVER_ABORTED).catch(() => {});
   }
 
   withoutSubscriptionId(notification: Notification): Notification {

@@ -296,11 +296,13 @@ export class PendingRequests {
   }
 
   /**
-   * Sends one of the hub's own requests. When the signal is aborted, `cancel` must remove the record.
+   * Sends one of the hub's own requests. When the signal, which is not aborted yet, is aborted, `cancel` must remove the record.
+   * @param id see `nextId`
    * @param headers HTTP headers besides those of the transport
    * @throws the signal's reason, or {HubError} if the transport ends or the request is not answered
    */
   sendRequest(
+    id: number,
     method: string,
     params: object | undefined,
     signal: AbortSignal,
@@ -308,11 +310,6 @@ export class PendingRequests {
     headers?: Readonly<Record<string, string>>,
   ): Promise<Response> {
     return new Promise((resolve, reject) => {
-      if (signal.aborted) {
-        reject(signal.reason);
-        return;
-      }
-      const id = this.nextId();
       const abort = (): void => {
         cancel(id);
         reject(signal.reason);

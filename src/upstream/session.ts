@@ -40,8 +40,16 @@ import {
   readProgressTokens,
 } from "../protocol/notifications.ts";
 import { LegacyTaskMethod, ModernTaskMethod } from "../protocol/tasks.ts";
-import { contextEdits, type PeerNetwork, type SentContext } from "../telemetry/request-span.ts";
+import {
+  failureOfError,
+  failureOfThrown,
+  type PeerNetwork,
+  type RequestFailure,
+  targetOf,
+} from "../telemetry/request-attributes.ts";
+import { contextEdits, type SentContext } from "../telemetry/request-span.ts";
 import { digestOf } from "../telemetry/trace-context.ts";
+import type { OwnRequest } from "../telemetry/tracer.ts";
 import type { AuthChallenge, HttpTransportKind } from "../transport/http/target.ts";
 import {
   type MalformedOutput,
@@ -104,13 +112,6 @@ const NETWORKS: Readonly<Record<Transport["kind"], PeerNetwork>> = {
   nats: { transport: "tcp" },
 };
 
-/** The JSON-RPC code of an error; `_OTHER`: it has none; "": the response is a result. */
-function errorTypeOf(response: Response): string {
-  if (response.outcome === "result") return "";
-  const code = errorCodeOf(response);
-  return typeof code === "number" ? String(code) : "_OTHER";
-}
-
 /** Whether a request got no answer although the transport is still open. */
 function isLost(error: unknown): boolean {
   return (
@@ -139,13 +140,12 @@ export interface SessionEvents {
   /** Called when the server demands another authorization. */
   challenged(challenge: AuthChallenge): void;
   closed(cause: HubError): void;
-  /**
-   * Called when one of the hub's own requests has ended.
-   * @param errorType the JSON-RPC code or the code of the hub's error; "": there was none
-   * @param ms the time since it was sent
-   */
-  requestEnded?(method: string, errorType: string, ms: number): void;
+  /** Called when one of the hub's own requests has ended. */
+  requestEnded?(request: EndedRequest): void;
 }
+
+/** One of the hub's own requests that has ended, as far as its session knows it. */
+export type EndedRequest = Omit<OwnRequest, "server" | "address">;
 
 /**
  * An MCP session with one server over an open transport: handshake, pending requests and listings. The dialect handles
@@ -439,16 +439,32 @@ export class Session implements TransportEvents {
   }
 
   /** Sends one of the hub's own requests once, and tells how it has ended. */
-  #sendOwn(...request: Parameters<PendingRequests["sendRequest"]>): Promise<Response> {
+  #sendOwn(
+    method: string,
+    params: object | undefined,
+    signal: AbortSignal,
+    cancel: (id: number) => void,
+    headers?: Readonly<Record<string, string>>,
+  ): Promise<Response> {
+    if (signal.aborted) return Promise.reject(signal.reason as Error);
     const { events, clock } = this.#options;
     const sentAt = clock.now();
-    const [method] = request;
-    const end = (errorType: string): void =>
-      events.requestEnded?.(method, errorType, clock.now() - sentAt);
-    const sent = this.#pending.sendRequest(...request);
+    const id = this.#pending.nextId();
+    const end = (failure: RequestFailure | undefined): void =>
+      events.requestEnded?.({
+        method,
+        name: targetOf(method, params),
+        id,
+        network: this.network,
+        protocolVersion: this.handshake?.protocol.version,
+        sessionId: this.idDigest,
+        failure,
+        duration: clock.now() - sentAt,
+      });
+    const sent = this.#pending.sendRequest(id, method, params, signal, cancel, headers);
     sent.then(
-      (response) => end(errorTypeOf(response)),
-      (error: unknown) => end(error instanceof HubError ? error.code : "cancelled"),
+      (response) => end(response.outcome === "error" ? failureOfError(response) : undefined),
+      (error: unknown) => end(failureOfThrown(error)),
     );
     return sent;
   }

@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { HubError } from "../../src/base/errors.ts";
+import { endAgentSpan } from "../../src/telemetry/agent-spans.ts";
 import type { Span } from "../../src/telemetry/span.ts";
 import { callAgents, setUpAgentHub } from "../fixtures/agent-hub.ts";
 import { initialize, ScriptedServer } from "../fixtures/memory-hub.ts";
-import { traceHub } from "../fixtures/traced-hub.ts";
+import { RecordingTracer, traceHub } from "../fixtures/traced-hub.ts";
 
 /** Spans as a tree, each with its kind, indented below its parent. */
 function treeOf(spans: readonly Span[]): readonly string[] {
@@ -60,6 +62,17 @@ describe("the spans of an agent", () => {
     const { attributes, error } = tracer.find("internal", "invoke_agent worker");
     assert.equal(attributes["error.type"], "modelFailed");
     assert.match(error ?? "", /out of order/);
+  });
+
+  it("tell no secret of theirs that a model has said in its error", () => {
+    const tracer = new RecordingTracer();
+    const span = tracer.start("chat m", "client", {}, undefined);
+    const redact = (text: string): string => text.replaceAll("sk-canary", "[redacted]");
+    const error = new HubError("modelFailed", `${"x".repeat(495)}sk-canary is no key`);
+    endAgentSpan(span, {}, { error, redact });
+    const { error: told } = tracer.find("client", "chat m");
+    assert.equal(told?.length, 500);
+    assert.doesNotMatch(told, /sk-/);
   });
 
   it("are not made for a call that is not sampled", async () => {

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { EventBus } from "../../src/base/hub-events.ts";
 import { openTelemetry } from "../../src/host/telemetry.ts";
 import type { Manifest } from "../../src/manifest/manifest.ts";
 import type { TelemetryInput } from "../../src/manifest/telemetry.ts";
@@ -15,15 +14,11 @@ function manifestWith(input?: TelemetryInput): Manifest {
 }
 
 async function open(manifest: Manifest, env: Record<string, string> = {}) {
-  const bus = new EventBus();
   const warnings: string[] = [];
   const secrets: string[] = [];
-  bus.subscribe((event) => {
-    if (event.kind === "log") warnings.push(event.text);
-  });
   const telemetry = await openTelemetry(manifest, {
     context: { env, platform: "linux" },
-    bus,
+    warn: (text) => void warnings.push(text),
     redact: (text) => text,
     addSecrets: (more) => void secrets.push(...more),
   });
@@ -64,6 +59,30 @@ describe("the telemetry of a hub", () => {
     assert.equal(warnings.length, 1);
     assert.match(warnings[0] ?? "", /MISSING/);
     await telemetry.close();
+  });
+
+  it("keeps its resource in what scrapers read, although a header or the endpoint cannot be filled in", async () => {
+    for (const unfilled of [
+      { endpoint: NOWHERE, headers: { Authorization: "${env:MISSING}" } },
+      { endpoint: "http://${env:MISSING}" },
+    ]) {
+      const attributes = { "deployment.environment.name": "home" };
+      const input = { ...unfilled, attributes, resource: "mine", prometheus: true, metrics: true };
+      const env = {
+        OTEL_EXPORTER_OTLP_ENDPOINT: NOWHERE,
+        OTEL_EXPORTER_OTLP_HEADERS: "Authorization=canary",
+        OTEL_RESOURCE_ATTRIBUTES: "host.name=h",
+      };
+      const { telemetry, hub, warnings } = await open(manifestWith(input), env);
+      assert.equal(hub.tracer, undefined);
+      assert.equal(telemetry.current.settings.metricsUrl, undefined);
+      assert.equal(warnings.length, 1);
+      const { text } = await hub.readMetrics(null);
+      const line = text.split("\n").find((one) => one.startsWith("target_info{")) ?? "";
+      for (const part of ['service_name="mine"', 'host_name="h"', '_environment_name="home"'])
+        assert.ok(line.includes(part), line);
+      await telemetry.close();
+    }
   });
 
   it("follows the manifest: it begins, ends, and goes on with the same tracer if nothing changes", async () => {

@@ -304,12 +304,12 @@ describe("metrics of the hub", () => {
     await initialize(named);
     await listToolNames(client);
     assert.deepEqual(seen(hub, "mcp.server.session.duration"), []);
-    assert.deepEqual(seen(hub, "mcp.client.session.duration"), []);
+    assert.deepEqual(seen(hub, "mcp.client.session.duration"), ["a - 0"]);
     assert.deepEqual(seen(hub, "toolmux.server.restarts"), ["a 0"]);
     a.disconnect();
     await turn();
     await clock.advanceAsync(60_000);
-    assert.deepEqual(seen(hub, "mcp.client.session.duration"), ["a connectionLost 1"]);
+    assert.deepEqual(seen(hub, "mcp.client.session.duration"), ["a - 0", "a connectionLost 1"]);
     assert.deepEqual(seen(hub, "toolmux.server.restarts"), ["a 1"]);
     hub.reconnect("a");
     await clock.advanceAsync(1000);
@@ -318,11 +318,17 @@ describe("metrics of the hub", () => {
     hub.start("a");
     await clock.advanceAsync(1000);
     assert.deepEqual(seen(hub, "toolmux.server.restarts"), ["a 2"]);
-    assert.deepEqual(seen(hub, "mcp.client.session.duration"), ["a connectionLost 1", "a - 2"]);
+    assert.deepEqual(seen(hub, "mcp.client.session.duration"), ["a - 2", "a connectionLost 1"]);
     await named.transport.close();
     await client.transport.close();
     await turn();
     assert.deepEqual(seen(hub, "mcp.server.session.duration"), ["ci 1", "t 1"]);
+    // They are measured by the hub's clock, and not by one that can be set.
+    const sessions = hub.metrics
+      .read()
+      .find(({ declaration }) => declaration.name === "mcp.server.session.duration");
+    assert.ok(sessions !== undefined && "histograms" in sessions);
+    for (const { sum } of sessions.histograms) assert.ok(sum >= 61, String(sum));
   });
 
   it("count alerts when they are raised, and not when their text changes or they are cleared", async () => {

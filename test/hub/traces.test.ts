@@ -1,11 +1,15 @@
+import { Buffer } from "node:buffer";
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { EventBus } from "../../src/base/hub-events.ts";
 import { limitsOn } from "../../src/frontend/clients.ts";
 import type { Propagation } from "../../src/manifest/telemetry.ts";
+import { Lifecycle } from "../../src/telemetry/lifecycle.ts";
 import { parseTraceparent } from "../../src/telemetry/trace-context.ts";
 import {
   callTool,
   initialize,
+  isResponseTo,
   type Json,
   listToolNames,
   manifestFor,
@@ -15,7 +19,13 @@ import {
   setUpHub,
   setUpHubWithClock,
 } from "../fixtures/memory-hub.ts";
-import { MODERN_VERSION, modernMetaOf, sendModernRequest } from "../fixtures/modern-requests.ts";
+import {
+  ALL_MODERN_CAPABILITIES,
+  answersTo,
+  MODERN_VERSION,
+  modernMetaOf,
+  sendModernRequest,
+} from "../fixtures/modern-requests.ts";
 import { ModernScriptedServer } from "../fixtures/modern-server.ts";
 import { traceHub } from "../fixtures/traced-hub.ts";
 import { waitFor } from "../harness/wait.ts";
@@ -230,6 +240,133 @@ describe("the waits of a call", () => {
   });
 });
 
+describe("a call whose client is asked for input", () => {
+  const ELICITATION = { message: "Who?", requestedSchema: { type: "object" } };
+  const ACCEPT = { action: "accept", content: { name: "A" } };
+
+  it("has a span for each of its client's requests, the later one with a link to the earlier, and the waits of each", async () => {
+    const a = new ScriptedServer("x");
+    const ids: unknown[] = [];
+    a.onCall = ({ id }) => {
+      ids.push(id);
+      a.newestPeer?.send({
+        jsonrpc: "2.0",
+        id: "q",
+        method: "elicitation/create",
+        params: ELICITATION,
+      });
+      return undefined;
+    };
+    const { hub, client, clock } = setUpHubWithClock({ a });
+    const send = (params: object): Promise<Json> =>
+      sendModernRequest(client, "tools/call", { name: "a__x", ...params }, ALL_MODERN_CAPABILITIES);
+    await sendModernRequest(client, "tools/list", {}, ALL_MODERN_CAPABILITIES);
+    const tracer = traceHub(hub, {}, undefined, () => clock.now());
+    const asking = send({});
+    await waitFor("the call", () => ids.length === 1 || undefined);
+    await clock.advanceAsync(10);
+    const asked = await asking;
+    assert.equal(asked.result?.["resultType"], "input_required");
+    await clock.advanceAsync(60_000);
+    const retry = send(answersTo(asked, () => ACCEPT));
+    await waitFor("the answer", () => a.newestPeer?.messages.some(isResponseTo("q")) || undefined);
+    a.newestPeer?.send({
+      jsonrpc: "2.0",
+      id: ids[0],
+      error: { code: -32603, message: "no more" },
+    });
+    assert.equal((await retry).error?.code, -32603);
+    const [first, second, ...others] = tracer.spans.filter(({ kind }) => kind === "server");
+    assert.ok(first && second);
+    assert.deepEqual(others, []);
+    assert.deepEqual(
+      [first, second].map(({ error, attributes }) => [
+        attributes["toolmux.server"],
+        attributes["error.type"],
+        error,
+        attributes["toolmux.waited_ms.client"],
+      ]),
+      [
+        ["a", undefined, undefined, 5],
+        ["a", "-32603", "no more", undefined],
+      ],
+    );
+    assert.deepEqual(first.links, []);
+    assert.deepEqual(
+      second.links.map(({ traceId, spanId }) => [traceId, spanId]),
+      [[first.traceId, first.spanId]],
+    );
+    assert.ok(second.startedAt - first.endedAt >= 60_000);
+    // The request to the server has begun in the first, and was open until the end.
+    const attempt = tracer.find("client", "tools/call x");
+    assert.equal(attempt.parentSpanId, first.spanId);
+    assert.ok(attempt.endedAt >= second.startedAt);
+  });
+
+  it("has requests to its server below the span of the retry, if they follow that", async () => {
+    const a = new ScriptedServer("x");
+    const data = {
+      elicitations: [{ mode: "url", elicitationId: "e", url: "https://x.test", message: "Open." }],
+    };
+    let count = 0;
+    a.onCall = () =>
+      ++count === 1
+        ? `"error":{"code":-32042,"message":"open it","data":${JSON.stringify(data)}}`
+        : '"result":{"content":[]}';
+    const { hub, client } = setUpHub({ a });
+    const send = (params: object): Promise<Json> =>
+      sendModernRequest(client, "tools/call", { name: "a__x", ...params }, ALL_MODERN_CAPABILITIES);
+    await sendModernRequest(client, "tools/list", {}, ALL_MODERN_CAPABILITIES);
+    const tracer = traceHub(hub);
+    const asked = await send({});
+    assert.equal(asked.result?.["resultType"], "input_required");
+    await send(answersTo(asked, () => ({ action: "accept" })));
+    const [first, second] = tracer.spans.filter(({ kind }) => kind === "server");
+    assert.ok(first && second);
+    // The client got no error.
+    assert.deepEqual([first.error, second.error], [undefined, undefined]);
+    assert.equal(second.links[0]?.spanId, first.spanId);
+    const attempts = tracer.spans.filter(({ kind }) => kind === "client");
+    assert.deepEqual(
+      attempts.map(({ parentSpanId, error }) => [parentSpanId, error]),
+      [
+        [first.spanId, "open it"],
+        [second.spanId, undefined],
+      ],
+    );
+  });
+});
+
+describe("the hub's own requests to a server", () => {
+  it("have spans with all that those of clients' requests have, and the message of their errors", async () => {
+    const a = new ScriptedServer("x");
+    a.listings = { resources: [{ uri: "file:///r", name: "r" }] };
+    a.handlers = {
+      "resources/subscribe": () => '"error":{"code":-32002,"message":"there is no r"}',
+    };
+    const { hub, client } = setUpHub({ a });
+    const tracer = traceHub(hub);
+    const lifecycle = new Lifecycle(tracer, new EventBus());
+    await begin(client);
+    await sendRequest(client, "resources/subscribe", { uri: "file:///r" });
+    const own = await waitFor("the span", () =>
+      tracer.spans.find(({ name, kind }) => name === "resources/subscribe" && kind === "client"),
+    );
+    lifecycle.close();
+    assert.equal(own.error, "there is no r");
+    const { "jsonrpc.request.id": id, ...attributes } = own.attributes;
+    assert.match(String(id), /^\d+$/);
+    assert.deepEqual(attributes, {
+      "mcp.method.name": "resources/subscribe",
+      "mcp.resource.uri": "file:///r",
+      "mcp.protocol.version": "2025-11-25",
+      "toolmux.server": "a",
+      "error.type": "-32002",
+      "rpc.response.status_code": "-32002",
+    });
+  });
+});
+
 describe("the trace context of a call", () => {
   it("makes the client's span the parent, whose flag decides; servers get the span of the attempt", async () => {
     const a = new ScriptedServer("x");
@@ -249,6 +386,32 @@ describe("the trace context of a call", () => {
       tracestate: "a=1",
       baggage: "b=2",
     });
+  });
+
+  it("is found under an escaped key, in any of several _meta, and not in other texts", async () => {
+    const a = new ScriptedServer("x");
+    const { hub, client } = setUpHub({ a });
+    await begin(client);
+    const escaped = `{"trac\\u0065parent":"${sampled}"}`;
+    const long = JSON.stringify({ text: "é".repeat(400) });
+    for (const [params, isFound] of [
+      [`{"name":"a__x","_meta":${escaped}}`, true],
+      [`{"name":"a__x","_meta":${escaped},"_meta":{}}`, true],
+      [`{"_m\\u0065ta":{"traceparent":"${sampled}"},"name":"a__x"}`, true],
+      [`{"_meta":{"a":${long},"traceparent":"${sampled}"},"name":"a__x"}`, true],
+      [`{"_meta":{"a":{"traceparent":"${sampled}"}},"name":"a__x"}`, false],
+      [`{"_meta":{"progressToken":1},"name":"a__x","traceparent":"${sampled}"}`, false],
+      [`{"_meta":{"a":"\\n"},"name":"a__x"}`, false],
+    ] as const) {
+      const tracer = traceHub(hub, { sample: 0 });
+      const id = `${params.length}-${params}`;
+      client.send(
+        `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":"tools/call","params":${params}}`,
+      );
+      await client.find((message) => message.id === id);
+      const traces = tracer.spans.map(({ traceId }) => traceId);
+      assert.deepEqual(traces, isFound ? [TRACE, TRACE] : [], params);
+    }
   });
 
   it("changes not a byte of a call that is not sampled, nor of any while nothing is traced", async () => {
@@ -404,15 +567,63 @@ describe("what a span has of secrets and contents", () => {
     assert.match(withContent, /gen_ai\.tool\.call\.result":"[^}]*\[redacted\] and more/);
   });
 
-  it("is at most 4 KiB of arguments and of a result", async () => {
+  it("has no part of a secret where a long text is cut, wherever a peer has written it", async () => {
+    const secret = "canary-1234-canary";
+    const redact = (text: string): string => text.replaceAll(secret, "[redacted]");
+    for (const limit of [256, 500, 1024, 4096])
+      for (const before of [0, 5, 12]) {
+        const long = "x".repeat(limit - before) + secret + "y".repeat(2 * limit);
+        const a = new ScriptedServer("x");
+        a.listings = { resourceTemplates: [{ uriTemplate: "t:///{+a}", name: "r" }] };
+        a.onCall = () => `"error":{"code":-1,"message":"${long}"}`;
+        a.handlers = { "resources/read": () => `"error":{"code":-1,"message":"${long}"}` };
+        const { hub, client } = setUpHub({ a });
+        await begin(client);
+        const tracer = traceHub(hub, { keepsContent: true }, redact);
+        await callTool(client, "a__x", { key: long });
+        await callTool(client, long);
+        await sendRequest(client, "resources/read", { uri: `t:///${long}` });
+        client.send({ jsonrpc: "2.0", id: long, method: long, params: {} });
+        await client.find(({ id }) => id === long);
+        assert.ok(tracer.spans.length >= 4);
+        assert.doesNotMatch(JSON.stringify(tracer.spans), /canary|xc"|xca/);
+      }
+  });
+
+  it("is bounded, however long the names, ids and errors are that peers choose", async () => {
+    const a = new ScriptedServer("x");
+    const huge = "z".repeat(600_000);
+    a.onCall = () => `"error":{"code":-1,"message":"${huge}"}`;
+    const { hub, client } = setUpHub({ a });
+    await begin(client);
+    const tracer = traceHub(hub);
+    await callTool(client, "a__x");
+    await callTool(client, huge);
+    client.send({ jsonrpc: "2.0", id: huge, method: huge, params: {} });
+    await client.find(({ id }) => id === huge);
+    for (const span of tracer.spans) assert.ok(JSON.stringify(span).length < 5000, span.name);
+  });
+
+  it("is at most 4 KiB of arguments and of a result, without a part of a character", async () => {
     const a = new ScriptedServer("x");
     const { hub, client } = setUpHub({ a });
     await begin(client);
-    const tracer = traceHub(hub, { keepsContent: true });
-    await callTool(client, "a__x", { text: "é".repeat(10_000) });
-    const { attributes } = tracer.find("server", "tools/call a__x");
-    assert.equal(String(attributes["gen_ai.tool.call.arguments"]).length, 4096);
-    assert.equal(String(attributes["gen_ai.tool.call.result"]).length, 4096);
+    for (const [letter, size] of [
+      ["a", 1],
+      ["é", 2],
+      ["€", 3],
+      ["🙂", 4],
+    ] as const) {
+      const tracer = traceHub(hub, { keepsContent: true });
+      await callTool(client, "a__x", { text: letter.repeat(10_000) });
+      const { attributes } = tracer.find("server", "tools/call a__x");
+      for (const what of ["arguments", "result"]) {
+        const text = String(attributes[`gen_ai.tool.call.${what}`]);
+        const bytes = Buffer.byteLength(text);
+        assert.ok(bytes <= 4096 && bytes > 4096 - size, `${letter} ${what}: ${bytes}`);
+        assert.doesNotMatch(text, /\uFFFD/);
+      }
+    }
   });
 });
 

@@ -4,7 +4,6 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { createServer as createSocketServer, type AddressInfo, type Server } from "node:net";
 import { describe, it } from "node:test";
 import { systemClock } from "../../src/base/clock.ts";
-import { EventBus } from "../../src/base/hub-events.ts";
 import { HubTelemetry } from "../../src/telemetry/hub-telemetry.ts";
 import { readTelemetrySettings } from "../../src/telemetry/settings.ts";
 import { makeFetch } from "../../src/transport/http-client/fetch.ts";
@@ -61,7 +60,6 @@ function open(port: number, protocol: "http/protobuf" | "http/json") {
     interval: 60_000,
   };
   const telemetry = new HubTelemetry(readTelemetrySettings(input, {}), {
-    bus: new EventBus(),
     clock: systemClock,
     fetch: makeFetch({ ca: undefined, env: {} }),
     instance: "i",
@@ -117,6 +115,24 @@ describe("a collector over a socket", () => {
     await close();
   });
 
+  it("whose error never ends is read for its beginning alone", async () => {
+    const { telemetry, warnings, close } = await setUp("http/json", (response) => {
+      response.writeHead(400);
+      const write = (): void => {
+        while (!response.destroyed && response.write("no such key ".repeat(1000)));
+      };
+      response.on("drain", write);
+      write();
+    });
+    endSpan(telemetry);
+    await telemetry.close(10_000);
+    await close();
+    assert.equal(warnings.length, 1);
+    const [warning = ""] = warnings;
+    assert.match(warning, /status 400: no such key no such key/);
+    assert.ok(warning.length < 400, warning);
+  });
+
   it("that is away, or answers with garbage, loses nothing but spans; one warning names the cause", async () => {
     const garbage = createSocketServer((socket) => {
       socket.on("error", () => {});
@@ -134,6 +150,6 @@ describe("a collector over a socket", () => {
     endSpan(away.telemetry);
     await away.telemetry.close(10_000);
     assert.equal(away.warnings.length, 1);
-    assert.match(away.warnings[0] ?? "", /cannot be reached/);
+    assert.match(away.warnings[0] ?? "", /takes no spans at present: /);
   });
 });

@@ -13,6 +13,7 @@ const conventions = core("@opentelemetry/semantic-conventions/incubating") as Re
 >;
 
 const SOURCES = [
+  "request-attributes.ts",
   "request-span.ts",
   "agent-spans.ts",
   "lifecycle.ts",

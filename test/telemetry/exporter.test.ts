@@ -137,6 +137,45 @@ describe("the exporter of spans", () => {
     const names = posts.slice(1).flat();
     assert.equal(names.length, MAX_WAITING_SPANS + 1);
     assert.equal(names.at(-1), String(MAX_WAITING_SPANS));
+    assert.match(warnings[2] ?? "", / 100 spans were dropped/);
+  });
+
+  it("warns once of a collector that is slower than its spans, and in the end of how many it has not got", async () => {
+    const { clock, posts, warnings, given, exporter, add } = setUp();
+    let release = (): void => {};
+    const slowly = (): void => {
+      const slow = Promise.withResolvers<PostOutcome>();
+      given.outcome = slow.promise;
+      release = () => slow.resolve({ kind: "taken" });
+    };
+    slowly();
+    add(MAX_WAITING_SPANS + 1000);
+    await clock.advanceAsync(0);
+    for (let round = 0; round < 5; round++) {
+      add(1000);
+      const done = release;
+      slowly();
+      done();
+      await clock.advanceAsync(0);
+    }
+    assert.equal(warnings.length, 1);
+    given.outcome = { kind: "taken" };
+    release();
+    await clock.advanceAsync(60_000);
+    assert.equal(exporter.waiting, 0);
+    assert.equal(posts.flat().length + exporter.dropped, MAX_WAITING_SPANS + 6000);
+    assert.equal(warnings.length, 2);
+    assert.match(warnings[1] ?? "", new RegExp(` ${exporter.dropped} spans were dropped`));
+  });
+
+  it("sends large arguments and results before there are too many of them", async () => {
+    const { clock, posts, exporter } = setUp();
+    for (let round = 0; round < 20; round++) {
+      for (let i = 0; i < 100; i++) exporter.add(spanOf(i, 8192));
+      await clock.advanceAsync(1);
+    }
+    assert.equal(exporter.dropped, 0);
+    assert.ok(posts.flat().length > 1900);
   });
 
   it("holds a limited size of arguments and results", () => {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../../src/base/errors.ts";
 import { EventBus, type StateEvent } from "../../src/base/hub-events.ts";
+import type { OwnRequest } from "../../src/telemetry/tracer.ts";
 import { Lifecycle } from "../../src/telemetry/lifecycle.ts";
 import { RecordingTracer } from "../fixtures/traced-hub.ts";
 
@@ -117,10 +118,22 @@ describe("the spans of a server", () => {
 
   it("have the hub's own requests to it below the attempt that made them; pings have none", () => {
     const { tracer, move, tree } = setUp();
-    const request = { server: "a", method: "initialize", errorType: "", duration: 5 };
+    const request: OwnRequest = {
+      server: "a",
+      method: "initialize",
+      name: undefined,
+      id: 7,
+      network: { transport: "pipe" },
+      address: undefined,
+      protocolVersion: undefined,
+      sessionId: undefined,
+      failure: undefined,
+      duration: 5,
+    };
+    const failure = { type: "-32601", rpcCode: "-32601", message: "No lists." };
     move("idle", "connecting", { attempt: 1 });
     tracer.onOwnRequest?.(request);
-    tracer.onOwnRequest?.({ ...request, method: "tools/list", errorType: "-32601" });
+    tracer.onOwnRequest?.({ ...request, method: "tools/list", failure });
     tracer.onOwnRequest?.({ ...request, method: "ping" });
     tracer.onOwnRequest?.({ ...request, server: "b" });
     move("connecting", "connected", { attempt: 1 });
@@ -132,7 +145,15 @@ describe("the spans of a server", () => {
     ]);
     const list = tracer.find("client", "tools/list");
     assert.ok(list.endedAt - list.startedAt >= 5);
-    assert.equal(list.attributes["rpc.response.status_code"], "-32601");
+    assert.equal(list.error, "No lists.");
+    assert.deepEqual(list.attributes, {
+      "mcp.method.name": "tools/list",
+      "jsonrpc.request.id": "7",
+      "network.transport": "pipe",
+      "toolmux.server": "a",
+      "error.type": "-32601",
+      "rpc.response.status_code": "-32601",
+    });
   });
 
   it("end with the hub", () => {

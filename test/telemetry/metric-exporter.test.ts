@@ -46,6 +46,21 @@ function setUp({
 }
 
 describe("metrics for a collector", () => {
+  it("are sent in several posts if they are many, so that calls go on meanwhile", async () => {
+    const { clock, posted } = setUp({ values: 1800 });
+    await clock.advanceAsync(1500);
+    const sizes = posted.map(({ text }) => Number.parseInt(text, 10));
+    assert.ok(sizes.length >= 4);
+    assert.ok(
+      sizes.every((size) => size <= 500),
+      sizes.join(),
+    );
+    assert.equal(
+      sizes.reduce((sum, size) => sum + size, 0),
+      1800,
+    );
+  });
+
   it("are sent once in each interval", async () => {
     const { clock, posted } = setUp();
     await clock.advanceAsync(3500);

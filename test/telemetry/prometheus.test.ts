@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { setImmediate } from "node:timers";
 import { describe, it } from "node:test";
 import {
   Durations,
@@ -8,8 +9,10 @@ import {
 } from "../../src/telemetry/metrics.ts";
 import {
   chooseFormat,
+  CONTENT_TYPES,
   type ExpositionFormat,
   exposition,
+  expositionFor,
   familyNameOf,
   sampleNamesOf,
 } from "../../src/telemetry/prometheus.ts";
@@ -161,4 +164,25 @@ describe("the choice of a format", () => {
     it(`is ${format} for ${accept ?? "no Accept"}`, () => {
       assert.equal(chooseFormat(accept), format);
     });
+});
+
+describe("many metrics", () => {
+  it("are written in turns, between which other work is done", async () => {
+    const durations = new Durations(METRICS.serverOperations);
+    for (let at = 0; at < 1500; at++)
+      durations.observeOperation("tools/call", `tool${at}`, "a", "c", "", 5);
+    for (const format of ["text", "openMetrics"] as const) {
+      let turns = 0;
+      let isOver = false;
+      const work = (): void => {
+        turns++;
+        if (!isOver) setImmediate(work);
+      };
+      setImmediate(work);
+      const { text } = await expositionFor(CONTENT_TYPES[format], [durations.metric], RESOURCE);
+      isOver = true;
+      assert.equal(text, exposition([durations.metric], RESOURCE, format));
+      assert.ok(turns >= 10, String(turns));
+    }
+  });
 });

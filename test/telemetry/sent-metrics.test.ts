@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { textOf } from "../../src/base/bytes.ts";
-import { EventBus } from "../../src/base/hub-events.ts";
 import { HubTelemetry } from "../../src/telemetry/hub-telemetry.ts";
 import { readTelemetrySettings } from "../../src/telemetry/settings.ts";
 import type { TelemetryInput } from "../../src/manifest/telemetry.ts";
@@ -15,7 +14,6 @@ async function setUp(input: TelemetryInput) {
   const posts: { readonly url: string; readonly body: Uint8Array; readonly type: string | null }[] =
     [];
   const telemetry = new HubTelemetry(readTelemetrySettings(input, {}), {
-    bus: new EventBus(),
     clock,
     fetch: (url, init) => {
       const type = new Headers(init?.headers).get("Content-Type");

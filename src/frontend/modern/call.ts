@@ -107,7 +107,8 @@ export class ModernCall implements Caller, AwaitingCall {
   readonly #check: CatalogCheck | undefined;
   readonly via: CallVia | undefined;
   readonly retryOf: string | undefined;
-  readonly span: RequestSpan | undefined;
+  /** The span of the client's last request, which may be a retry; undefined if it is not recorded. */
+  span: RequestSpan | undefined;
   #running: RunningRequest | undefined;
   /**
    * `open`: the client waits for an answer; `awaitingInput`: the hub waits for the client's retry; `task`: the client
@@ -234,6 +235,7 @@ export class ModernCall implements Caller, AwaitingCall {
     if (!client.tasks.addCallTask(task)) return;
     this.#task = task;
     this.#state = "task";
+    this.call?.traceAnswer();
     const meta = JSON.stringify({ [MetaKey.server]: client.serverInfo });
     this.#responder.respond(buildResult(this.#id, task.announcement(meta)));
     this.#askInTask([...this.#serverRequests]);
@@ -309,6 +311,9 @@ export class ModernCall implements Caller, AwaitingCall {
     this.#retry = { token: token && readId(bytes, token) };
     this.#state = "open";
     this.#responder = responder;
+    // A span ends with the answer to its request: the rest of the call belongs to that of the retry.
+    this.span = this.#client.isTracing ? spanOf(responder) : undefined;
+    this.call?.traceRetry();
     if (this.#client.isCounting) setOwner(responder, this);
     this.#id = id;
     responder.onCancel(this.#onCancel);
@@ -386,6 +391,7 @@ export class ModernCall implements Caller, AwaitingCall {
       return;
     }
     this.#state = "awaitingInput";
+    this.call?.traceAnswer();
     const { serverInfo } = this.#client;
     const result = encodeInputRequired(this.#serverRequests, requestState, serverInfo);
     this.#responder.respond(buildResult(this.#id, result));
@@ -403,18 +409,24 @@ export class ModernCall implements Caller, AwaitingCall {
         this.server ?? "",
         this.#missingCapabilities,
       );
-      if (error !== undefined) return buildError(this.#id, error.toRpc());
+      if (error !== undefined) {
+        this.span?.setOutcome({ type: error.code, message: error.message });
+        return buildError(this.#id, error.toRpc());
+      }
     }
-    return response.outcome === "error"
-      ? buildUrlElicitation(
-          response,
-          this.#modernRequest,
-          this.#id,
-          this.server ?? "",
-          this.#client,
-          (state) => this.call?.gate?.awaitRetry?.(state),
-        )
-      : undefined;
+    if (response.outcome !== "error") return undefined;
+    return buildUrlElicitation(
+      response,
+      this.#modernRequest,
+      this.#id,
+      this.server ?? "",
+      this.#client,
+      this.span,
+      (state) => {
+        this.span?.setOutcome(undefined);
+        this.call?.gate?.awaitRetry?.(state);
+      },
+    );
   }
 
   #translate(response: Response, from: Era): EncodedMessage {

@@ -41,7 +41,7 @@ import { readNamedCall } from "../tool-search/call-tool.ts";
 import { CountedModernResponder, isCounted, nameTool } from "../counted-responder.ts";
 import {
   failSpan,
-  httpOrigins,
+  httpOriginOf,
   networkOf,
   spanOf,
   TracedModernResponder,
@@ -265,7 +265,7 @@ export class ModernClient implements ClientChannel, RequestSource {
     // The hub makes another request of a retry: it has the span of the client's.
     const span =
       spanOf(responder) === undefined
-        ? startRequestSpan(tracer, request, httpOrigins.get(request), this)
+        ? startRequestSpan(tracer, request, httpOriginOf(request, this.#kind), this)
         : undefined;
     const traced = span === undefined ? responder : new TracedModernResponder(responder, span);
     try {

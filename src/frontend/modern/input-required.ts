@@ -20,7 +20,9 @@ import { displayNameOf } from "../../manifest/manifest.ts";
 import { parseCapabilityClass } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { MetaKey } from "../../protocol/modern.ts";
+import type { RequestSpan } from "../../telemetry/request-span.ts";
 import type { ServerRequest } from "../../upstream/profile.ts";
+import { spanOf } from "../traced-responder.ts";
 import type { ModernClient } from "./client.ts";
 import type { ModernRequest, ModernResponder } from "./request.ts";
 
@@ -33,6 +35,8 @@ export const MAX_AWAITING = { perClient: 256, total: 1024 };
 export interface AwaitingCall {
   /** Digest of the request without `_meta`, `inputResponses` and `requestState`; it must be the same for a retry. */
   readonly digest: string;
+  /** The span of the request that was answered with `input_required`; undefined if it is not recorded. */
+  readonly span: RequestSpan | undefined;
   /** Called when the client has sent the retry. `answers`: the results of the input requests, by their keys. */
   resume(
     modernRequest: ModernRequest,
@@ -107,6 +111,7 @@ export class AwaitedInputs {
       throw invalidRequestState();
     const answers = readInputResponses(modernRequest);
     this.#remove(state);
+    if (call.span !== undefined) spanOf(responder)?.continue(call.span);
     call.resume(modernRequest, responder, answers);
     return true;
   }
@@ -244,6 +249,7 @@ const URL_ELICITATION_REQUIRED = -32042;
  * Translates a legacy server's URLElicitationRequiredError for a modern client: an `input_required` result with URL
  * elicitations. When the client retries, its original request is sent to the server again.
  * @param id the id of the client's request
+ * @param span the span of the request, if it is recorded
  * @param onAwaited called with the `requestState` of the retry, if the client is asked for one
  * @returns undefined if the response is no such error, or too many calls wait for input
  */
@@ -253,6 +259,7 @@ export function buildUrlElicitation(
   id: Piece,
   server: string,
   client: ModernClient,
+  span: RequestSpan | undefined,
   onAwaited: (requestState: string) => void,
 ): EncodedMessage | undefined {
   const elicitations = readElicitations(response);
@@ -264,6 +271,7 @@ export function buildUrlElicitation(
   }
   const state = client.awaitedInputs.add({
     digest: requestDigestOf(modernRequest),
+    span,
     resume: (retry, responder) =>
       client.handle(withoutRetryParams(retry), responder, undefined, state),
     expire() {},
