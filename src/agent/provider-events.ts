@@ -179,7 +179,7 @@ function lineRepairer(repair: RepairData): Transformer<Uint8Array, Uint8Array> {
     const data = text.slice(5).trim();
     const repaired = repair(data);
     if (repaired === data) return line;
-    const [end = ""] = /[\r\n]*$/.exec(text) ?? [];
+    const end = text.slice(text.trimEnd().length).replace(/^[^\r\n]+/, "");
     return Buffer.from(repaired === "" ? end : `data: ${repaired}${end}`);
   };
   return {
