@@ -1,6 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { rmSync, writeFileSync } from "node:fs";
-import { request } from "node:http";
+import { createServer, request } from "node:http";
+import type { AddressInfo } from "node:net";
 import { freemem } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -128,6 +129,13 @@ export const SCENARIOS: readonly Scenario[] = [
   scenario("telemetry-traces", "what spans add to a call, in one process", measureTraces),
   scenario("telemetry-metrics", "what metrics add to a call, in one process", measureMetrics),
   scenario("pins", "listings compared with what was accepted, in one process", measurePins),
+  ...[1, 64].map((flight) =>
+    long(
+      `telemetry-calls-${flight}`,
+      `a hub without telemetry, and hubs that send traces and metrics, ${flight} in flight`,
+      (stage, plan) => measureTracedCalls(stage, plan, flight),
+    ),
+  ),
   long(
     "servers",
     "one hub with many stdio servers of 10 tools each, 64 calls in flight",
@@ -531,6 +539,27 @@ async function measureAttachedClients(stage: Stage): Promise<Table> {
   const { peer, manifest } = stage.attached();
   const each = await runJob("attachedClients", { peer, manifest, clients: ATTACHED_CLIENTS });
   return { [`${ATTACHED_CLIENTS} clients`]: { "kB each": (each ?? NaN) / 1e3 } };
+}
+
+/** Calls through hubs that send nothing, or traces and metrics to a collector of this process, in turns. */
+async function measureTracedCalls(stage: Stage, { pace }: Plan, flight: number): Promise<Table> {
+  const collector = createServer((received, answer) => {
+    received.resume().on("end", () => {
+      answer.setHeader("Content-Type", "application/x-protobuf");
+      answer.end();
+    });
+  });
+  await new Promise<void>((resolve) => collector.listen(0, "127.0.0.1", resolve));
+  const { port } = collector.address() as AddressInfo;
+  const endpoint = `http://127.0.0.1:${port}`;
+  const traced = (sample: number) => stage.hub(1, {}, { telemetry: { endpoint, sample } });
+  try {
+    const entrants = { off: stage.hub(1), "0 %": traced(0), "1 %": traced(0.01), all: traced(1) };
+    return tableOf(await race(entrants, { flight }, pairsOf(pace)), ["off"]);
+  } finally {
+    collector.closeAllConnections();
+    collector.close();
+  }
 }
 
 /** Calls through a hub to another one, over HTTP and over NATS in turns. */

@@ -50,8 +50,9 @@ export interface EchoOptions {
 interface HubSetup {
   /** The plugins in the hub's manifest. */
   readonly plugins?: readonly object[];
-  /** The table `hub` of the manifest. */
+  /** The tables `hub` and `telemetry` of the manifest. */
   readonly hub?: object;
+  readonly telemetry?: object;
   /** Keys that are added to each server's entry in the manifest. */
   readonly server?: object;
 }
