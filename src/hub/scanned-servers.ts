@@ -150,15 +150,16 @@ export class ScannedServers {
   }
 
   /**
-   * Those of a server's definitions that have a hard finding which the manifest does not ignore. Never rejects.
+   * Those of a server's definitions that have a hard finding which the manifest does not ignore; undefined if they are
+   * not scanned. Never rejects.
    * @param isOver whether nobody needs the result any more
    */
   async findSuspicious(
     spec: RunnableServer,
     sources: readonly DefinitionSource[],
     isOver: () => boolean,
-  ): Promise<ReadonlySet<DefinitionSource>> {
-    if (scanLevelOf(spec) === "off") return new Set();
+  ): Promise<ReadonlySet<DefinitionSource> | undefined> {
+    if (scanLevelOf(spec) === "off") return undefined;
     const scanned = sources.map((source): readonly [DefinitionSource, ScannedEntry] => [
       source,
       source.kind === "instructions"

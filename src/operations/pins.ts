@@ -62,7 +62,7 @@ export async function reviewSavedListings(
       isAccepted(kind, name) {
         const own = keyOf({ kind, name: kind === "instructions" ? "" : name });
         const digest = digests.get(own);
-        return digest !== undefined && accepted?.get(own)?.has(digest) === true;
+        return digest !== undefined && accepted?.get(own)?.get(digest) === true;
       },
     });
   }

@@ -13,6 +13,8 @@ export interface AcceptedDefinition extends Definition {
   readonly peer?: string | undefined;
   /** Its parts, for showing what has changed; absent if the server lists too much to keep them. */
   readonly parts?: DefinitionParts | undefined;
+  /** Set if it was accepted when it was first seen, while the server's definitions were not scanned. */
+  readonly isUnscanned?: true | undefined;
 }
 
 /** The accepted definitions of one server: of its identity under one name in the manifest. */
@@ -72,8 +74,9 @@ function sizeOfParts(parts: DefinitionParts = {}): number {
   return size;
 }
 
-function withoutParts({ kind, name, digest, at, peer }: AcceptedDefinition): AcceptedDefinition {
-  return { kind, name, digest, at, ...(peer !== undefined && { peer }) };
+function withoutParts(definition: AcceptedDefinition): AcceptedDefinition {
+  const { parts: _, ...rest } = definition;
+  return rest;
 }
 
 /** What stands between the entries of a file, and after the last one; no entry has a line break. */
@@ -91,16 +94,19 @@ export async function formatBaseline({ server, accepted }: Baseline): Promise<Ui
   return Buffer.concat([...chunks, END]);
 }
 
-/** The accepted digests by `keyOf`. A definition may have several, if clients get different ones. */
-export type AcceptedDigests = ReadonlyMap<string, ReadonlySet<string>>;
+/**
+ * The accepted digests by `keyOf`, each with whether it was scanned, or accepted by a person. A definition may have several,
+ * if clients get different ones.
+ */
+export type AcceptedDigests = ReadonlyMap<string, ReadonlyMap<string, boolean>>;
 
 export async function digestsOf({ accepted }: Baseline): Promise<AcceptedDigests> {
-  const digests = new Map<string, Set<string>>();
+  const digests = new Map<string, Map<string, boolean>>();
   for (const each of accepted) {
     if (isTurnOver()) await nextTurn();
     const key = keyOf(each);
-    const own = digests.get(key) ?? new Set();
-    digests.set(key, own.add(each.digest));
+    const own = digests.get(key) ?? new Map<string, boolean>();
+    digests.set(key, own.set(each.digest, each.isUnscanned !== true));
   }
   return digests;
 }
@@ -144,13 +150,14 @@ const KINDS: ReadonlySet<unknown> = new Set(PINNED_KINDS);
 
 function isAccepted(value: unknown): value is AcceptedDefinition {
   if (!isJsonObject(value)) return false;
-  const { kind, name, digest, at, peer, parts } = value;
+  const { kind, name, digest, at, peer, parts, isUnscanned } = value;
   return (
     KINDS.has(kind) &&
     typeof name === "string" &&
     typeof digest === "string" &&
     typeof at === "number" &&
     (peer === undefined || typeof peer === "string") &&
+    (isUnscanned === undefined || isUnscanned === true) &&
     (parts === undefined ||
       (isJsonObject(parts) && Object.values(parts).every((part) => typeof part === "string")))
   );
@@ -170,7 +177,7 @@ export interface ReviewRules {
   readonly pinned: PinnedDigests | undefined;
   /** Whether names that are first listed later become a part of the baseline. */
   readonly acceptsNew: boolean;
-  /** Whether the scan has a hard finding in a definition. Called for those that are not known yet. */
+  /** Whether the scan has a hard finding in a definition. Called for those that are not known yet, or were not scanned. */
   readonly hasHardFinding: (definition: Definition) => boolean;
 }
 
@@ -201,9 +208,11 @@ export function reviewDefinitions(
           : isFirst
             ? undefined
             : "new"
-        : known.has(definition.digest)
-          ? undefined
-          : "changed";
+        : !known.has(definition.digest)
+          ? "changed"
+          : known.get(definition.digest) === false && hasHardFinding(definition)
+            ? "finding"
+            : undefined;
     if (isFirst && reason === undefined) added.push(definition);
     const isInFile = pinned === undefined || pinned.get(key) === definition.digest;
     if (reason !== undefined) pending.push({ ...definition, reason });

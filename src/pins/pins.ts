@@ -68,15 +68,16 @@ export interface PinsOptions {
   identityOf(server: Pick<PinnedServer, "spec" | "origin">): Promise<string | undefined>;
   /**
    * Returns those of the tools, prompts and instructions in which a scan has a hard finding: a person alone accepts
-   * them. It is asked only about what is not known yet. Absent: there is no scan. Never rejects.
+   * them. It is asked only about what is not known yet, or was not scanned. Absent: there is no scan. Never rejects.
    * @param isOver whether nobody needs the result any more
+   * @returns undefined if the server's definitions are not scanned
    */
   readonly findSuspicious?:
     | ((
         spec: RunnableServer,
         sources: readonly DefinitionSource[],
         isOver: () => boolean,
-      ) => Promise<ReadonlySet<DefinitionSource>>)
+      ) => Promise<ReadonlySet<DefinitionSource> | undefined>)
     | undefined;
 }
 
@@ -264,7 +265,8 @@ export class Pins {
     const store = await this.store;
     const read = await store.digests(key);
     if (read === "damaged") return { fault: damagedBaseline(spec.name).message };
-    let suspicious: ReadonlySet<DefinitionSource> = new Set();
+    const known = read === "none" ? undefined : read;
+    let suspicious: ReadonlySet<DefinitionSource> | undefined = new Set();
     const compare = async (accepted: AcceptedDigests | undefined): Promise<ReviewResult> => {
       if (isTurnOver()) await nextTurn();
       return reviewDefinitions(definitions, {
@@ -273,17 +275,21 @@ export class Pins {
         acceptsNew: pinLevelOf(spec) !== "block",
         hasHardFinding: (definition) => {
           const source = sources.get(keyOf(definition));
-          return source !== undefined && suspicious.has(source);
+          return source !== undefined && suspicious?.has(source) === true;
         },
       });
     };
-    let result = await compare(read === "none" ? undefined : read);
+    let result = await compare(known);
     const { findSuspicious } = this.#options;
-    const unknown = [...result.added, ...result.pending.filter(({ reason }) => reason === "new")];
+    const unknown = [
+      ...result.added,
+      ...result.pending.filter(({ reason }) => reason === "new"),
+      ...definitions.filter((each) => known?.get(keyOf(each))?.get(each.digest) === false),
+    ];
     if (findSuspicious !== undefined && unknown.length > 0) {
       const scanned = unknown.flatMap((definition) => sources.get(keyOf(definition)) ?? []);
       suspicious = await findSuspicious(spec, scanned, isOver);
-      result = await compare(read === "none" ? undefined : read);
+      result = await compare(known);
     }
     // A baseline is also made of a server that lists nothing: what it lists later is new.
     if (result.added.length === 0 && read !== "none") return result;
@@ -300,6 +306,7 @@ export class Pins {
         at,
         ...(peer !== undefined && { peer }),
         ...(source && room >= 0 && { parts: partsOf(source) }),
+        ...(suspicious === undefined && { isUnscanned: true }),
       });
     }
     await store.update(key, (before) => {
@@ -307,8 +314,8 @@ export class Pins {
       // Another hub may have seen the server first: only what it has not seen is added, and for `block` nothing.
       if (before === "none") return withAccepted(emptyBaseline(spec), added, () => false);
       if (read === "none" && pinLevelOf(spec) === "block") return before;
-      const known = new Set(before.accepted.map(keyOf));
-      const more = added.filter((each) => !known.has(keyOf(each)));
+      const seen = new Set(before.accepted.map(keyOf));
+      const more = added.filter((each) => !seen.has(keyOf(each)));
       return withAccepted(before, more, () => false);
     });
     const now = await store.digests(key);

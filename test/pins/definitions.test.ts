@@ -165,7 +165,7 @@ describe("the review of a listing", () => {
   const [changed] = definitionsOf(listingOf('{"name":"read","description":"other"}'));
   assert.ok(read && write && changed);
   const acceptedDigests = (...all: readonly Definition[]) =>
-    new Map(all.map((each) => [keyOf(each), new Set([each.digest])]));
+    new Map(all.map((each) => [keyOf(each), new Map([[each.digest, true]])]));
   const base = acceptedDigests(read);
   const rules = { pinned: undefined, acceptsNew: false, hasHardFinding: () => false };
   const reasonsOf = (...args: Parameters<typeof reviewDefinitions>) =>
@@ -191,6 +191,13 @@ describe("the review of a listing", () => {
       reasonsOf([read], { ...rules, accepted: base, hasHardFinding: () => true }),
       [],
     );
+  });
+
+  it("holds a hard finding in a definition back that was accepted unscanned", () => {
+    const accepted = new Map([[keyOf(read), new Map([[read.digest, false]])]]);
+    assert.deepEqual(reasonsOf([read], { ...rules, accepted }), []);
+    const own = { ...rules, accepted, hasHardFinding: () => true };
+    assert.deepEqual(reasonsOf([read], own), [["read", "finding"]]);
   });
 
   it("tells what is changed from what is new", () => {

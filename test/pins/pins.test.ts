@@ -757,6 +757,31 @@ describe("a tool in which the scan has a hard finding", () => {
     });
   }
 
+  it("is not accepted by having been there while nothing was scanned", async () => {
+    const store = memoryBaselines();
+    const openBaselines = () => Promise.resolve(store);
+    const s = makeServer();
+    s.tools.push(EVIL);
+    const before = await open("warn", { openBaselines, spec: { scan: "off" } }, s);
+    assert.deepEqual(await pendingOf(before.hub), []);
+    assert.ok((await listToolNames(before.client)).includes("s__evil"));
+    await before.hub.close();
+    for (const scan of ["warn", "block"] as const) {
+      const again = makeServer();
+      again.tools.push(EVIL);
+      const { client, hub } = await open("warn", { openBaselines, spec: { scan } }, again);
+      await untilPending(hub, 1);
+      assert.deepEqual(await pendingOf(hub), [["tool", "evil", "finding"]]);
+      assert.equal((await listToolNames(client)).includes("s__evil"), scan === "warn");
+      if (scan === "block") {
+        await hub.pinned.accept("s", [{ name: "evil" }]);
+        assert.deepEqual(await pendingOf(hub), []);
+        assert.ok((await listToolNames(client)).includes("s__evil"));
+      }
+      await hub.close();
+    }
+  });
+
   it("is a part of the baseline if the manifest ignores the checks", async () => {
     const s = makeServer();
     s.tools.push(EVIL);
