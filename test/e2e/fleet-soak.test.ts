@@ -6,10 +6,10 @@ import { soakFleet } from "../soak/fleet.ts";
 
 const it = itWith({ skip: SKIP_WITHOUT_NATS, timeout: 240_000 });
 /**
- * 3 % of the calls of `npm run soak -- --fleet`: 10,000 calls take up to two seconds of a processor. With more in flight,
+ * 5 % of the calls of `npm run soak -- --fleet`: 10,000 calls take up to two seconds of a processor. With more in flight,
  * a call takes less.
  */
-const SIZE = { servers: 2, calls: 30_000, flight: 512, hasOutages: false } as const;
+const SIZE = { servers: 2, calls: 50_000, flight: 512, hasOutages: false } as const;
 
 describe("a fleet over a NATS server", () => {
   it("answers every call while machines are killed and started again, or says that it is lost", async () => {
