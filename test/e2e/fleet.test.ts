@@ -95,13 +95,14 @@ function sharedFleet(): () => FleetFolder {
 
 /** Waits until a call of the server succeeds. */
 async function waitForJob(client: RawClient, ms = 30_000): Promise<void> {
-  const until = performance.now() + ms;
-  for (;;) {
-    const { message } = await client.call("job__echo", { n: 1 });
-    if (message.result !== undefined && message.result["isError"] !== true) return;
-    if (performance.now() > until) throw new Error(`job never came: ${JSON.stringify(message)}`);
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
+  await waitUntil(
+    "a call of the server",
+    async () => {
+      const { result } = (await client.call("job__echo", { n: 1 })).message;
+      return (result !== undefined && result["isError"] !== true) || undefined;
+    },
+    ms,
+  );
 }
 
 /** Opens calls that never end. @returns the name of the hub that got them, and a wait for all their answers */

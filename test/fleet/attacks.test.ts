@@ -1,39 +1,25 @@
 import assert from "node:assert/strict";
-import { afterEach, describe, it as nodeTest } from "node:test";
+import { afterEach, describe } from "node:test";
 import { systemClock } from "../../src/base/clock.ts";
 import { encodeAnnouncement } from "../../src/fleet/announcements.ts";
 import { Header } from "../../src/fleet/frames.ts";
 import { Subject } from "../../src/fleet/subjects.ts";
 import { Exporter } from "../../src/frontend/nats/exporter.ts";
 import {
+  closeKept,
   exportingHub,
-  type ExportingSetup,
   fleetSpecOf,
   importingHub,
-  type ImportingSetup,
+  keep,
+  FLEET_LIMIT,
+  fleetTest as it,
 } from "../fixtures/fleet.ts";
 import { type MemoryBus, MemoryNats } from "../fixtures/memory-bus.ts";
 import { initialize, isResponseTo, ScriptedServer } from "../fixtures/memory-hub.ts";
 import { MODERN_VERSION } from "../fixtures/modern-requests.ts";
 import { waitFor } from "../harness/wait.ts";
 
-/** A test that may wait for the watch over hubs, also on a busy machine. */
-function it(name: string, run: () => Promise<void>): void {
-  nodeTest(name, { timeout: 60_000 }, run);
-}
-
-const LIMIT = 20_000;
-const open: (ExportingSetup | ImportingSetup)[] = [];
-
-afterEach(async () => {
-  for (const one of open.splice(0)) {
-    if ("exporter" in one) {
-      one.bus.kill();
-      await one.exporter.close();
-    } else one.peers.close();
-    await one.hub.close();
-  }
-});
+afterEach(closeKept);
 
 /** Somebody who may answer the question who is there, as each exporting hub, and answers in the name of another. */
 function liar(
@@ -68,13 +54,13 @@ describe("a member of a fleet who says something of another hub", () => {
         return undefined;
       };
       const exporting = exportingHub(nats, "h1", { job: server });
-      open.push(exporting);
+      keep(exporting);
       const importing = importingHub(nats, [fleetSpecOf("job")]);
-      open.push(importing);
+      keep(importing);
       const { client, peers } = importing;
       await initialize(client);
       client.send({ jsonrpc: "2.0", id: "c", method: "tools/call", params: { name: "job__run" } });
-      await waitFor("the call", () => release.length === 1 || undefined, LIMIT);
+      await waitFor("the call", () => release.length === 1 || undefined, FLEET_LIMIT);
       const known = peers.peer("h1");
       assert.ok(known !== undefined);
       const changes: string[] = [];
@@ -83,7 +69,7 @@ describe("a member of a fleet who says something of another hub", () => {
       // Each question gets its answer, and the one of the hub itself.
       for (let i = 1; i <= 3; i++) {
         peers.askAll();
-        await waitFor("the lie", () => evil.answered() >= i || undefined, LIMIT);
+        await waitFor("the lie", () => evil.answered() >= i || undefined, FLEET_LIMIT);
       }
       for (const answer of release) answer();
       const answer = await client.find(isResponseTo("c"));
@@ -99,13 +85,17 @@ describe("a member of a fleet who says something of another hub", () => {
     // It has subscribed first, so its answers come first.
     liar(nats, { hub: "h1", instance: "fake", servers: ["trap"] });
     const server = new ScriptedServer("run");
-    open.push(exportingHub(nats, "h1", { job: server }));
+    keep(exportingHub(nats, "h1", { job: server }));
     const importing = importingHub(nats, [fleetSpecOf("job")]);
-    open.push(importing);
+    keep(importing);
     const { peers } = importing;
     for (let i = 0; i < 5; i++) {
       peers.askAll();
-      await waitFor("the truth", () => peers.peer("h1")?.servers.has("job") || undefined, LIMIT);
+      await waitFor(
+        "the truth",
+        () => peers.peer("h1")?.servers.has("job") || undefined,
+        FLEET_LIMIT,
+      );
       assert.notEqual(peers.peer("h1")?.instance, "fake");
       assert.deepEqual([...(peers.peer("h1")?.servers.keys() ?? [])], ["job"]);
     }
@@ -120,13 +110,13 @@ describe("a member of a fleet who says something of another hub", () => {
       return undefined;
     };
     const exporting = exportingHub(nats, "h1", { job: server });
-    open.push(exporting);
+    keep(exporting);
     const importing = importingHub(nats, [fleetSpecOf("job")]);
-    open.push(importing);
+    keep(importing);
     const { client, peers } = importing;
     await initialize(client);
     client.send({ jsonrpc: "2.0", id: "c", method: "tools/call", params: { name: "job__run" } });
-    await waitFor("the call", () => started === 1 || undefined, LIMIT);
+    await waitFor("the call", () => started === 1 || undefined, FLEET_LIMIT);
     const { instance } = peers.peer("h1") ?? assert.fail();
     const bus = nats.connect("_INBOX_default_liar");
     const servers = [{ name: "job", digest: "same" }];
@@ -136,7 +126,7 @@ describe("a member of a fleet who says something of another hub", () => {
       timer ??= setInterval(() => bus.publish(reply, words), 5);
     });
     peers.askAll();
-    await waitFor("the lies", () => timer, LIMIT);
+    await waitFor("the lies", () => timer, FLEET_LIMIT);
     exporting.bus.isSilent = true;
     const answer = await client.find(isResponseTo("c"));
     clearInterval(timer);
@@ -147,14 +137,14 @@ describe("a member of a fleet who says something of another hub", () => {
   it("fills no memory with hubs and servers that do not exist", async () => {
     const nats = new MemoryNats();
     const importing = importingHub(nats, [fleetSpecOf("job")]);
-    open.push(importing);
+    keep(importing);
     const { peers } = importing;
     const servers = Array.from({ length: 1000 }, (_, i) => `s${i}`);
     const many = Array.from({ length: 150 }, (_, i) => ({ hub: `e${i}`, instance: "x", servers }));
     const evil = liar(nats, ...many);
     peers.askAll();
-    await waitFor("the lies", () => evil.answered() === 1 || undefined, LIMIT);
-    await waitFor("the first hub", () => peers.peer("e0"), LIMIT);
+    await waitFor("the lies", () => evil.answered() === 1 || undefined, FLEET_LIMIT);
+    await waitFor("the first hub", () => peers.peer("e0"), FLEET_LIMIT);
     await new Promise((resolve) => setImmediate(resolve));
     assert.equal(peers.all.length, 100);
     // Those that were there before stay, and may change.
@@ -162,12 +152,16 @@ describe("a member of a fleet who says something of another hub", () => {
       Subject.up("e1"),
       encodeAnnouncement({ hub: "e1", instance: "x", version: "1", servers: [] }),
     );
-    await waitFor("the change", () => peers.peer("e1")?.servers.size === 0 || undefined, LIMIT);
+    await waitFor(
+      "the change",
+      () => peers.peer("e1")?.servers.size === 0 || undefined,
+      FLEET_LIMIT,
+    );
     evil.bus.publish(
       Subject.up("e149"),
       encodeAnnouncement({ hub: "e149", instance: "x", version: "1", servers: [] }),
     );
-    await waitFor("another hub", () => peers.peer("e149"), LIMIT);
+    await waitFor("another hub", () => peers.peer("e149"), FLEET_LIMIT);
   });
 });
 
@@ -226,11 +220,11 @@ describe("a user of a fleet who keeps requests open", () => {
     };
     const greedy = ask("u1");
     for (let i = 0; i < 6000; i++) greedy.send(i);
-    await waitFor("the refusals", () => greedy.refused() >= 1000 || undefined, LIMIT);
+    await waitFor("the refusals", () => greedy.refused() >= 1000 || undefined, FLEET_LIMIT);
     assert.deepEqual([handled, greedy.refused()], [5000, 1000]);
     const other = ask("u2");
     other.send(1);
-    await waitFor("the request of another user", () => handled === 5001 || undefined, LIMIT);
+    await waitFor("the request of another user", () => handled === 5001 || undefined, FLEET_LIMIT);
     assert.equal(other.refused(), 0);
     exporting.kill();
     await exporter.close();

@@ -1,11 +1,14 @@
 import assert from "node:assert/strict";
-import { afterEach, describe, it as nodeTest } from "node:test";
+import { afterEach, describe } from "node:test";
 import {
+  closeKept,
   exportingHub,
-  type ExportingSetup,
   fleetSpecOf,
   importingHub,
+  keep,
+  type ExportingSetup,
   type ImportingSetup,
+  fleetTest as it,
 } from "../fixtures/fleet.ts";
 import { MemoryNats } from "../fixtures/memory-bus.ts";
 import {
@@ -21,33 +24,14 @@ import { MODERN_VERSION, sendModernRequest } from "../fixtures/modern-requests.t
 import { ModernTaskServer, TASKS_DECLARED } from "../fixtures/modern-task-server.ts";
 import { waitFor } from "../harness/wait.ts";
 
-/** A test that may wait for the watch over hubs, also on a busy machine. */
-function it(name: string, run: () => Promise<void>): void {
-  nodeTest(name, { timeout: 60_000 }, run);
-}
-
-const open: (ExportingSetup | ImportingSetup)[] = [];
-
-afterEach(async () => {
-  for (const one of open.splice(0)) {
-    if ("exporter" in one) {
-      one.bus.kill();
-      await one.exporter.close();
-    } else one.peers.close();
-    await one.hub.close();
-  }
-});
+afterEach(closeKept);
 
 function exporting(...args: Parameters<typeof exportingHub>): ExportingSetup {
-  const made = exportingHub(...args);
-  open.push(made);
-  return made;
+  return keep(exportingHub(...args));
 }
 
 function importing(...args: Parameters<typeof importingHub>): ImportingSetup {
-  const made = importingHub(...args);
-  open.push(made);
-  return made;
+  return keep(importingHub(...args));
 }
 
 /** A server whose calls do not end before they are let go. */

@@ -6,13 +6,7 @@ import type { HubError } from "../../src/base/errors.ts";
 import { FleetPeers, MAX_OPEN } from "../../src/transport/nats/peers.ts";
 import { NatsTransport } from "../../src/transport/nats/transport.ts";
 import type { TransportEvents } from "../../src/transport/transport.ts";
-import {
-  exportingHub,
-  type ExportingSetup,
-  fleetSpecOf,
-  importingHub,
-  type ImportingSetup,
-} from "../fixtures/fleet.ts";
+import { closeKept, exportingHub, fleetSpecOf, importingHub, keep } from "../fixtures/fleet.ts";
 import { type MemoryBus, MemoryNats } from "../fixtures/memory-bus.ts";
 import {
   callTool,
@@ -25,22 +19,7 @@ import {
 } from "../fixtures/memory-hub.ts";
 import { waitFor } from "../harness/wait.ts";
 
-const open: (ExportingSetup | ImportingSetup)[] = [];
-
-afterEach(async () => {
-  for (const one of open.splice(0)) {
-    if ("exporter" in one) {
-      one.bus.kill();
-      await one.exporter.close();
-    } else one.peers.close();
-    await one.hub.close();
-  }
-});
-
-function keep<Setup extends ExportingSetup | ImportingSetup>(setup: Setup): Setup {
-  open.push(setup);
-  return setup;
-}
+afterEach(closeKept);
 
 const codeOf = ({ error, result }: Json): unknown =>
   error?.data?.["code"] ??

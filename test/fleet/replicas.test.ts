@@ -1,14 +1,16 @@
 import assert from "node:assert/strict";
-import { afterEach, describe, it as nodeTest } from "node:test";
-import { sleep } from "../../src/base/clock.ts";
+import { afterEach, describe } from "node:test";
 import type { FleetServer } from "../../src/manifest/manifest.ts";
 import { memoryBaselines } from "../../src/pins/store.ts";
 import {
+  closeKept,
   exportingHub,
-  type ExportingSetup,
   fleetSpecOf,
   importingHub,
-  type ImportingSetup,
+  keep,
+  type ExportingSetup,
+  FLEET_LIMIT,
+  fleetTest as it,
 } from "../fixtures/fleet.ts";
 import { MemoryNats } from "../fixtures/memory-bus.ts";
 import {
@@ -18,24 +20,9 @@ import {
   listToolNames,
   ScriptedServer,
 } from "../fixtures/memory-hub.ts";
+import { waitUntil } from "../harness/wait.ts";
 
-/** A test that may wait for the watch over hubs, also on a busy machine. */
-function it(name: string, run: () => Promise<void>): void {
-  nodeTest(name, { timeout: 60_000 }, run);
-}
-
-const LIMIT = 20_000;
-const open: (ExportingSetup | ImportingSetup)[] = [];
-
-afterEach(async () => {
-  for (const one of open.splice(0)) {
-    if ("exporter" in one) {
-      one.bus.kill();
-      await one.exporter.close();
-    } else one.peers.close();
-    await one.hub.close();
-  }
-});
+afterEach(closeKept);
 
 /** A server whose tools have these descriptions, and whose answers say on which machine it is. */
 function serverOn(machine: string, tools: Readonly<Record<string, string>>): ScriptedServer {
@@ -54,9 +41,7 @@ function start(
   tools: Readonly<Record<string, string>>,
   digest = JSON.stringify(tools),
 ): ExportingSetup {
-  const made = exportingHub(nats, machine, { files: serverOn(machine, tools) }, { digest });
-  open.push(made);
-  return made;
+  return keep(exportingHub(nats, machine, { files: serverOn(machine, tools) }, { digest }));
 }
 
 async function stop(machine: ExportingSetup): Promise<void> {
@@ -66,11 +51,7 @@ async function stop(machine: ExportingSetup): Promise<void> {
 
 /** Waits until something is so that takes time to ask for. */
 async function until(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
-  const end = performance.now() + LIMIT;
-  while (!(await isSo())) {
-    if (performance.now() > end) throw new Error(`waited ${LIMIT} ms for ${what}`);
-    await sleep(15);
-  }
+  await waitUntil(what, async () => (await isSo()) || undefined, FLEET_LIMIT);
 }
 
 async function use(
@@ -86,7 +67,7 @@ async function use(
       settings: { openBaselines: () => Promise.resolve(store) },
     },
   );
-  open.push(setup);
+  keep(setup);
   await initialize(setup.client);
   const { hub, client, peers } = setup;
   /** The pending definitions: kind, name, reason, and the machines that have them so. */
