@@ -23,14 +23,23 @@ interface BunRuntime {
   readonly stderr: BunFile;
   serve(options: BunServeOptions): BunHttpServer;
   listen(options: BunListenOptions): BunSocketListener;
-  connect(options: BunListenOptions): Promise<BunSocket>;
+  connect(options: BunListenOptions | BunAdoptOptions): Promise<BunSocket>;
   readonly spawn: BunSpawn;
 }
 
 /** The options of `Bun.listen` on a Unix socket, and of `Bun.connect` to one. */
-export interface BunListenOptions {
+export interface BunListenOptions extends BunSocketOptions {
   /** The path of the socket. */
   readonly unix: string;
+}
+
+/** The options of `Bun.connect` that make a connection of a socket that is connected already. It is opened at once. */
+export interface BunAdoptOptions extends BunSocketOptions {
+  /** The file descriptor of the socket, which the connection closes. */
+  readonly fd: number;
+}
+
+export interface BunSocketOptions {
   /** Whether a connection stays open for writing when its peer has ended its stream. */
   readonly allowHalfOpen: true;
   readonly socket: {
@@ -76,8 +85,9 @@ export interface BunSpawnOptions {
   readonly cmd: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
-  readonly stdin: "pipe";
-  readonly stdout: "pipe";
+  /** A pipe, or the file descriptor that the process gets a copy of. */
+  readonly stdin: "pipe" | number;
+  readonly stdout: "pipe" | number;
   readonly stderr: "pipe" | "inherit";
   /** Whether the process leads a new process group and session. */
   readonly detached: boolean;
@@ -87,9 +97,9 @@ export interface BunSpawnOptions {
 
 export interface BunSubprocess {
   readonly pid: number;
+  /** The three are only there for pipes. */
   readonly stdin: BunFileSink;
   readonly stdout: ReadableStream<Uint8Array>;
-  /** Only a stream if stderr is a pipe. */
   readonly stderr: ReadableStream<Uint8Array>;
   readonly signalCode: string | null;
 }
@@ -229,7 +239,8 @@ export const listenOnBun =
   bun && ((options: BunListenOptions): BunSocketListener => bun.listen(options));
 
 export const connectOnBun =
-  bun && ((options: BunListenOptions): Promise<BunSocket> => bun.connect(options));
+  bun &&
+  ((options: BunListenOptions | BunAdoptOptions): Promise<BunSocket> => bun.connect(options));
 
 export const serveOnDeno =
   deno &&
@@ -279,12 +290,49 @@ const F_SETPIPE_SZ = 1031;
 async function enlargePipe(fd: number): Promise<void> {
   if (process.platform !== "linux") return;
   try {
-    const name = "bun:ffi";
-    const ffi = (await import(name)) as BunFfi;
-    const fcntl = { fcntl: { args: ["i32", "i32", "i32"], returns: "i32" } };
-    ffi.dlopen("libc.so.6", fcntl).symbols["fcntl"]?.(fd, F_SETPIPE_SZ, MAX_PIPE_SIZE);
+    const fcntl = await loadFunction("fcntl", ["i32", "i32", "i32"]);
+    fcntl?.(fd, F_SETPIPE_SZ, MAX_PIPE_SIZE);
   } catch {
     // If the C library cannot be loaded, the pipe keeps its size.
+  }
+}
+
+/** Loads a function of the C library that returns an int. Only on Bun. @throws if the library cannot be loaded */
+async function loadFunction(
+  name: string,
+  args: readonly string[],
+): Promise<((...args: unknown[]) => number) | undefined> {
+  const ffi = "bun:ffi";
+  const { dlopen } = (await import(ffi)) as BunFfi;
+  const library = process.platform === "darwin" ? "libSystem.dylib" : "libc.so.6";
+  return dlopen(library, { [name]: { args, returns: "i32" } }).symbols[name];
+}
+
+/** The file descriptors of two Unix sockets that are connected to each other. */
+export type SocketPair = readonly [own: number, other: number];
+
+const AF_UNIX = 1;
+const SOCK_STREAM = 1;
+const SOCK_CLOEXEC = 0o2000000;
+
+/**
+ * Loads what makes pairs of sockets. A program gets one only if its descriptor is passed on. The function returns
+ * undefined if the system refuses, as at the limit of open files.
+ * @returns undefined if there is no such function: elsewhere than on Bun, Linux and glibc
+ */
+export async function loadSocketPairs(): Promise<(() => SocketPair | undefined) | undefined> {
+  if (bun === undefined || process.platform !== "linux") return undefined;
+  try {
+    const socketpair = await loadFunction("socketpair", ["i32", "i32", "i32", "ptr"]);
+    if (socketpair === undefined) return undefined;
+    return () => {
+      const pair = new Int32Array(2);
+      if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) !== 0) return undefined;
+      const [own = -1, other = -1] = pair;
+      return [own, other];
+    };
+  } catch {
+    return undefined;
   }
 }
 
@@ -307,14 +355,11 @@ export async function isStdoutClosed(): Promise<boolean> {
   try {
     writeSync(1, new Uint8Array(0));
     if (bun === undefined || process.platform === "win32") return false;
-    const name = "bun:ffi";
-    const ffi = (await import(name)) as BunFfi;
-    const library = process.platform === "darwin" ? "libSystem.dylib" : "libc.so.6";
-    const poll = { poll: { args: ["ptr", "u64", "i32"], returns: "i32" } };
+    const poll = await loadFunction("poll", ["ptr", "u64", "i32"]);
     // struct pollfd: int fd, short events, short revents.
     const entry = new Int16Array(4);
     entry[0] = 1;
-    ffi.dlopen(library, poll).symbols["poll"]?.(entry, 1, 0);
+    poll?.(entry, 1, 0);
     return ((entry[3] ?? 0) & (POLLERR | POLLHUP)) !== 0;
   } catch (error) {
     return isBrokenPipe(error);

@@ -3,8 +3,8 @@ import type { Socket } from "node:net";
 import process from "node:process";
 import type { ByteInput, ByteOutput } from "./byte-streams.ts";
 import {
-  type BunListenOptions,
   type BunSocket,
+  type BunSocketOptions,
   connectOnBun,
   isBrokenPipe,
   listenOnBun,
@@ -180,18 +180,16 @@ function listenOnBunSocket(
   path: string,
   onConnection: (connection: SocketConnection) => void,
 ): SocketListener {
-  const listener = listen(bunOptions(path, false, onConnection));
+  const listener = listen({ unix: path, ...socketOptions(false, onConnection) });
   return { close: () => listener.stop() };
 }
 
-function bunOptions(
-  path: string,
+function socketOptions(
   isOpener: boolean,
   onConnection: (connection: SocketConnection) => void,
-): BunListenOptions {
+): BunSocketOptions {
   const connectionOf = ({ data }: BunSocket): BunConnection => data as BunConnection;
   return {
-    unix: path,
     allowHalfOpen: true,
     socket: {
       open(socket) {
@@ -219,7 +217,7 @@ export async function connectToUnixSocket(
   onConnection: (connection: SocketConnection) => void,
 ): Promise<void> {
   if (connectOnBun !== undefined) {
-    await connectOnBun(bunOptions(path, true, onConnection));
+    await connectOnBun({ unix: path, ...socketOptions(true, onConnection) });
     return;
   }
   const { connect } = process.getBuiltinModule("node:net");
@@ -231,6 +229,18 @@ export async function connectToUnixSocket(
     connected.resolve();
   });
   await connected.promise;
+}
+
+/**
+ * Makes a connection of a socket that is connected already, such as one of a pair. Only on Bun.
+ * @param fd its file descriptor, which the connection closes
+ * @returns the connection, whose reader must call `input.read` in this turn; undefined if the system refuses
+ */
+export function adoptSocket(fd: number): SocketConnection | undefined {
+  let connection: SocketConnection | undefined;
+  const options = { fd, ...socketOptions(true, (opened) => (connection = opened)) };
+  connectOnBun?.(options).catch(() => {});
+  return connection;
 }
 
 async function listenOnNode(

@@ -1,5 +1,12 @@
+import { closeSync } from "node:fs";
 import { type BunFileSink, inputOfWebStream, outputOfBunSink } from "../base/byte-streams.ts";
-import type { BunSpawn } from "../base/runtime.ts";
+import {
+  type BunSpawn,
+  type BunSubprocess,
+  loadSocketPairs,
+  type SocketPair,
+} from "../base/runtime.ts";
+import { adoptSocket, type SocketConnection } from "../base/unix-socket.ts";
 import type {
   ExitStatus,
   ProcessCommand,
@@ -8,32 +15,118 @@ import type {
   StartedProcess,
 } from "./started-process.ts";
 
-/** Starts a process with `Bun.spawn`. @throws {Error} of posix_spawn(3), with a `code` such as ENOENT */
-export function startWithBun(command: ProcessCommand, spawn: BunSpawn): StartedProcess {
+/** Makes the sockets that are the stdin and stdout of processes; undefined if these have to be Bun's pipes. */
+export const socketPairs = loadSocketPairs();
+
+/**
+ * Starts a process with `Bun.spawn`.
+ * @param pairs makes sockets for its stdin and stdout. A message through one of Bun's own pipes takes several system
+ * calls more, because the pipe is watched anew for each (`docs/decisions/hot-path.md`). undefined: Bun's pipes
+ * @throws {Error} of posix_spawn(3), with a `code` such as ENOENT
+ */
+export function startWithBun(
+  command: ProcessCommand,
+  spawn: BunSpawn,
+  pairs: (() => SocketPair | undefined) | undefined,
+): StartedProcess {
   const { file, args, env, cwd, isDetached, stderr } = command;
   const exit = Promise.withResolvers<ExitStatus>();
   const listeners: ((status: ExitStatus) => void)[] = [];
-  const child = spawn({
-    cmd: [file, ...args],
-    ...(env !== undefined && { env }),
-    ...(cwd !== undefined && { cwd }),
-    stdin: "pipe",
-    stdout: "pipe",
-    stderr,
-    detached: isDetached,
-    onExit({ signalCode }, code) {
-      const status = code === null ? { signal: signalCode ?? "?" } : { code };
-      for (const listener of listeners) listener(status);
-      exit.resolve(status);
-    },
-  });
+  const stdin = pairs && openChannel(pairs);
+  const stdout = pairs && openChannel(pairs);
+  let child: BunSubprocess;
+  try {
+    child = spawn({
+      cmd: [file, ...args],
+      ...(env !== undefined && { env }),
+      ...(cwd !== undefined && { cwd }),
+      stdin: stdin?.other ?? "pipe",
+      stdout: stdout?.other ?? "pipe",
+      stderr,
+      detached: isDetached,
+      onExit({ signalCode }, code) {
+        const status = code === null ? { signal: signalCode ?? "?" } : { code };
+        for (const listener of listeners) listener(status);
+        exit.resolve(status);
+      },
+    });
+  } catch (error) {
+    stdin?.own.destroy();
+    stdout?.own.destroy();
+    throw error;
+  } finally {
+    // The process has copies of its own. While this process has one, the end of the other is not seen.
+    for (const channel of [stdin, stdout]) if (channel !== undefined) closeSync(channel.other);
+  }
   return {
     pid: child.pid,
-    stdin: inputOf(child.stdin),
-    stdout: outputOf(child.stdout),
+    stdin: stdin ? inputOfSocket(stdin.own) : inputOf(child.stdin),
+    stdout: stdout ? outputOfSocket(stdout.own) : outputOf(child.stdout),
     stderr: outputOf(stderr === "pipe" ? child.stderr : undefined),
     exited: exit.promise,
     onExit: (listener) => void listeners.push(listener),
+  };
+}
+
+/** A pair of sockets between this process and one that it starts. */
+interface Channel {
+  readonly own: SocketConnection;
+  /** The file descriptor for the process. */
+  readonly other: number;
+}
+
+/** @returns undefined if the system refuses */
+function openChannel(makePair: () => SocketPair | undefined): Channel | undefined {
+  const pair = makePair();
+  if (pair === undefined) return undefined;
+  const [ownFd, other] = pair;
+  const own = adoptSocket(ownFd);
+  if (own !== undefined) return { own, other };
+  closeSync(other);
+  return undefined;
+}
+
+function inputOfSocket(socket: SocketConnection): ProcessInput {
+  const broken = Promise.withResolvers<void>();
+  let isOpen = true;
+  // What the process writes to its stdin is dropped. When it closes its end, that stream has ended, too.
+  const onEnd = (): void => {
+    if (isOpen && socket.isPeerGone()) broken.resolve();
+  };
+  socket.input.read(() => {}, onEnd);
+  return {
+    write: (bytes) => socket.output.write(bytes),
+    end() {
+      isOpen = false;
+      socket.output.end();
+    },
+    retainsNoMemory: true,
+    broken: broken.promise,
+    destroy() {
+      isOpen = false;
+      socket.destroy();
+    },
+  };
+}
+
+function outputOfSocket(socket: SocketConnection): ProcessOutput {
+  const ended = Promise.withResolvers<void>();
+  const { input } = socket;
+  // Nothing may arrive before there is a reader.
+  input.pause();
+  return {
+    read(onChunk, onEnd) {
+      void ended.promise.then(onEnd);
+      input.read(onChunk, ended.resolve);
+      input.resume();
+    },
+    pause: () => input.pause(),
+    resume: () => input.resume(),
+    ended: ended.promise,
+    destroy() {
+      ended.resolve();
+      socket.destroy();
+    },
   };
 }
 

@@ -56,8 +56,8 @@ export interface StartedProcess {
  */
 export async function startProcess(command: ProcessCommand): Promise<StartedProcess> {
   if (spawnOnBun !== undefined) {
-    const { startWithBun } = await import("./bun-process.ts");
-    return startWithBun(command, spawnOnBun);
+    const { socketPairs, startWithBun } = await import("./bun-process.ts");
+    return startWithBun(command, spawnOnBun, await socketPairs);
   }
   const { startWithNode } = await import("./node-process.ts");
   return startWithNode(command);
