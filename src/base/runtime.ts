@@ -302,10 +302,10 @@ async function loadFunction(
   name: string,
   args: readonly string[],
 ): Promise<((...args: unknown[]) => number) | undefined> {
-  const ffi = "bun:ffi";
-  const { dlopen } = (await import(ffi)) as BunFfi;
+  const module = "bun:ffi";
+  const ffi = (await import(module)) as BunFfi;
   const library = process.platform === "darwin" ? "libSystem.dylib" : "libc.so.6";
-  return dlopen(library, { [name]: { args, returns: "i32" } }).symbols[name];
+  return ffi.dlopen(library, { [name]: { args, returns: "i32" } }).symbols[name];
 }
 
 /** The file descriptors of two Unix sockets that are connected to each other. */
