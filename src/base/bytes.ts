@@ -31,27 +31,40 @@ export function textOf(bytes: Uint8Array, start = 0, end = bytes.length): string
 /** Maximum length of a cached text, in bytes. `TEXT_CACHE_SIZE`: the number of slots in the cache, a power of two. */
 const MAX_CACHED_TEXT = 64;
 const TEXT_CACHE_SIZE = 1024;
-const textCache: ({ readonly bytes: Uint8Array; readonly text: string } | undefined)[] = Array.from(
-  {
-    length: TEXT_CACHE_SIZE,
-  },
-);
+/** A text in the cache. */
+interface CachedText {
+  readonly bytes: Uint8Array;
+  readonly text: string;
+  readonly hasBackslash: boolean;
+}
 
-/** Like `textOf`, but caches short texts that recur, such as keys. A look-up takes a tenth of the time of decoding. */
-export function cachedTextOf(bytes: Uint8Array, start: number, end: number): string {
+const textCache: (CachedText | undefined)[] = Array.from({ length: TEXT_CACHE_SIZE });
+
+/**
+ * Like `textOf`, but caches short texts that recur, such as keys. A look-up takes a tenth of the time of decoding.
+ * @returns undefined if the text is too long
+ */
+export function cachedText(bytes: Uint8Array, start: number, end: number): CachedText | undefined {
   const length = end - start;
-  if (length > MAX_CACHED_TEXT) return textOf(bytes, start, end);
+  if (length > MAX_CACHED_TEXT) return undefined;
   let hash = length;
   for (let i = start; i < end; i++) hash = (Math.imul(hash, 31) + (bytes[i] as number)) | 0;
   const slot = (hash ^ (hash >>> 10)) & (TEXT_CACHE_SIZE - 1);
   const cached = textCache[slot];
-  if (cached?.bytes.length === length && startsWithAt(bytes, start, cached.bytes)) {
-    return cached.text;
-  }
+  if (cached?.bytes.length === length && startsWithAt(bytes, start, cached.bytes)) return cached;
   // A property key is an interned string: comparing it with a literal compares two addresses, not the characters.
   const text = Object.keys({ [textOf(bytes, start, end)]: 0 })[0] as string;
-  textCache[slot] = { bytes: Uint8Array.from(bytes.subarray(start, end)), text };
-  return text;
+  const hasBackslash = text.includes("\\");
+  return (textCache[slot] = {
+    bytes: Uint8Array.from(bytes.subarray(start, end)),
+    text,
+    hasBackslash,
+  });
+}
+
+/** The text of a byte range, from the cache if it is short: see `cachedText`. */
+export function cachedTextOf(bytes: Uint8Array, start: number, end: number): string {
+  return cachedText(bytes, start, end)?.text ?? textOf(bytes, start, end);
 }
 
 /** Whether `pattern` is in `bytes` at index `at`. */

@@ -379,6 +379,12 @@ export class EventBus {
   readonly #queue: Emitted[] = [];
   #lastSeq = 0;
   #isDeferring = false;
+  #changes = 0;
+
+  /** How often a listener was added or removed: while this stays the same, so does `hasListeners`. */
+  get changes(): number {
+    return this.#changes;
+  }
 
   /**
    * Whether the kind has a listener; without one, the caller need not build an event that is expensive to build.
@@ -437,12 +443,17 @@ export class EventBus {
       hasFailed: false,
     };
     this.#subscriptions.add(subscription);
-    this.#byKind.clear();
+    this.#changed();
     return () => {
       subscription.isActive = false;
       this.#subscriptions.delete(subscription);
-      this.#byKind.clear();
+      this.#changed();
     };
+  }
+
+  #changed(): void {
+    this.#changes++;
+    this.#byKind.clear();
   }
 
   #stamp(at: number): EventStamp {

@@ -3,7 +3,7 @@
  * values, so that ids, arguments, schemas and tools can be sliced without parsing and stringifying them. It has no
  * side effects and keeps no state between calls: the shared scratch stack is used only during a call.
  */
-import { type ByteRange, cachedTextOf, type Edit, startsWithAt, textOf, utf8 } from "./bytes.ts";
+import { type ByteRange, cachedText, type Edit, startsWithAt, textOf, utf8 } from "./bytes.ts";
 
 /** A view of the bytes as 32-bit words. It starts at the first aligned byte. */
 export function toInt32View({ buffer, byteOffset, length }: Uint8Array): Int32Array {
@@ -488,7 +488,9 @@ function skipDigits(bytes: Uint8Array, at: number): number {
 
 /** @throws {SyntaxError} if the string was not scanned, and has a broken escape */
 function decodeString(bytes: Uint8Array, start: number, end: number): string {
-  const text = cachedTextOf(bytes, start, end);
+  const cached = cachedText(bytes, start, end);
+  if (cached?.hasBackslash === false) return cached.text;
+  const text = cached?.text ?? textOf(bytes, start, end);
   return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
 }
 

@@ -42,6 +42,11 @@ import {
 export const CR = 0x0d;
 export const LF = 0x0a;
 const METHOD_KEY = Buffer.from('"method"');
+/**
+ * A suffix of `METHOD_KEY` that is searched for first. `includes` looks for the first byte: quotes are frequent, and a
+ * search that begins with one takes two and a half times as long.
+ */
+const METHOD_KEY_SUFFIX = METHOD_KEY.subarray(1);
 const ESCAPED_LETTER_PREFIXES = [Buffer.from("\\u006"), Buffer.from("\\u007")];
 const ESCAPE_PREFIX = Buffer.from("\\u00");
 /**
@@ -69,7 +74,7 @@ export function hasLineBreak(bytes: Buffer): boolean {
 
 /** Whether the bytes may contain a `method` key, plain or escaped. */
 function mayHaveMethodKey(bytes: Buffer): boolean {
-  if (bytes.includes(METHOD_KEY)) return true;
+  if (bytes.includes(METHOD_KEY_SUFFIX) && bytes.includes(METHOD_KEY)) return true;
   if (!bytes.includes(ESCAPE_START)) return false;
   return (
     bytes.includes(ESCAPE_PREFIX) &&
@@ -128,7 +133,7 @@ const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 const METHOD_MEMBER = utf8(',"method":"');
 const PARAMS_MEMBER = utf8(',"params":');
 const VERSION_KEY = Buffer.from('"jsonrpc"');
-/** A suffix of `VERSION_KEY` that is searched for first: `indexOf` is about twice as slow for longer patterns. */
+/** A suffix of `VERSION_KEY` that is searched for first, as for `METHOD_KEY`. */
 const VERSION_KEY_SUFFIX = VERSION_KEY.subarray(1);
 const NO_DUPLICATE_IDS: readonly ByteRange[] = [];
 const HEAD_SHAPE = { kind: "head" } as const;

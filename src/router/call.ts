@@ -871,6 +871,15 @@ function outcomeOf(end: CallEnd): CallOutcome {
   return end.failed ? "failed" : "answered";
 }
 
+/** Which events of calls have listeners. `changes`: that of the bus when this was found out. */
+interface WantedEvents {
+  readonly starts: boolean;
+  readonly ends: boolean;
+  /** Whether listeners want the end of every call, and not only notable ones. */
+  readonly allEnds: boolean;
+  readonly changes: number;
+}
+
 /** Numbers the calls, counts those that have ended, and emits events if there are subscribers. */
 export class CallLog {
   readonly usage = new CallUsage();
@@ -880,9 +889,24 @@ export class CallLog {
   tracer: Tracer | undefined;
   readonly #bus: EventBus;
   #lastNumber = 0;
+  /** What listeners of the bus want, and the bus's `changes` when that was asked. */
+  #wanted: WantedEvents = { starts: false, ends: false, allEnds: false, changes: -1 };
 
   constructor(bus: EventBus) {
     this.#bus = bus;
+  }
+
+  /** What listeners want. Asked only after a change: a call wants to know it five times. */
+  get #listeners(): WantedEvents {
+    const bus = this.#bus;
+    const { changes } = bus;
+    if (this.#wanted.changes === changes) return this.#wanted;
+    return (this.#wanted = {
+      starts: bus.hasListeners("callStarted"),
+      ends: bus.hasListeners("callFinished") || bus.hasListeners("callCancelled"),
+      allEnds: bus.hasListeners("callFinished", "all"),
+      changes,
+    });
   }
 
   nextNumber(): number {
@@ -903,7 +927,7 @@ export class CallLog {
   logEnd(ended: Readonly<CallRecord>, end: CallEnd, now: number, isNotable: boolean): void {
     const bus = this.#bus;
     const isPlain = !isNotable && outcomeOf(end) === "answered";
-    if (isPlain && !bus.hasListeners("callFinished", "all")) return;
+    if (isPlain && !this.#listeners.allEnds) return;
     const { call, client, server, tool, name, startedAt, duration } = ended;
     const { parentCall, principal, via } = ended;
     if (end === "answered" || "failed" in end) {
@@ -988,10 +1012,10 @@ export class CallLog {
   }
 
   get wantsStarts(): boolean {
-    return this.#bus.hasListeners("callStarted");
+    return this.#listeners.starts;
   }
 
   get wantsEnds(): boolean {
-    return this.#bus.hasListeners("callFinished") || this.#bus.hasListeners("callCancelled");
+    return this.#listeners.ends;
   }
 }
