@@ -119,7 +119,7 @@ const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[
       "src/main.ts",
       "src/cli/",
       "src/terminal/",
-      "src/frontend/stdio.ts",
+      "src/base/own-streams.ts",
       "src/base/runtime.ts",
       // Of a child process, which is called `process` there.
       "src/process/child-process.ts",

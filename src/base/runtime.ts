@@ -2,12 +2,9 @@ import type { Buffer } from "node:buffer";
 import process from "node:process";
 import {
   type BunFileSink,
-  type ByteInput,
-  inputOfNodeStream,
   outputOfNodeStream,
   type ByteOutput,
   outputOfBunSink,
-  inputOfWebStream,
 } from "./byte-streams.ts";
 
 /** The few APIs that differ between Bun, Deno and Node. All other code uses node: modules and web APIs. */
@@ -181,10 +178,8 @@ interface BunFile {
 
 /** The part of `bun:ffi` that is used. */
 interface BunFfi {
-  dlopen(
-    library: string,
-    symbols: Readonly<Record<string, object>>,
-  ): { symbols: Readonly<Record<string, ((...args: unknown[]) => number) | undefined>> };
+  /** @throws if the library cannot be loaded, or lacks one of the functions */
+  dlopen(library: string, functions: typeof C_FUNCTIONS): { readonly symbols: CLibrary };
 }
 
 const bun = (globalThis as unknown as { Bun?: BunRuntime }).Bun;
@@ -252,33 +247,49 @@ export const spawnOnBun: BunSpawn | undefined = bun && ((options) => bun.spawn(o
 /** The operating system's keychain; undefined if the runtime has no access to it. */
 export const systemKeychain = bun && ((): RuntimeKeychain => bun.secrets);
 
-/**
- * The hub's stdin. In Bun, Bun's own stream is used: `process.stdin` and `process.stdout` would take 7 ms at start-up.
- */
-export function ownStdin(): ByteInput {
-  return bun ? inputOfWebStream(bun.stdin.stream()) : inputOfNodeStream(process.stdin);
+/** Bun's stream of stdin. `process.stdin` and `process.stdout` would take 7 ms at the start. */
+export const stdinOnBun = bun && ((): ReadableStream<Uint8Array> => bun.stdin.stream());
+
+export const stdoutOnBun = bun && ((): BunFileSink => bunSinkOf(bun.stdout));
+
+/** The functions of the C library that are used. Each returns -1 if it fails. */
+interface CLibrary {
+  /** `fcntl(2)`; only on Linux, where a function with a variable number of arguments is called like others. */
+  fcntl(fd: number, command: number, argument: number): number;
+  /** `poll(2)`; `entries` are of `struct pollfd`: an int `fd`, and the shorts `events` and `revents`. */
+  poll(entries: Int16Array, count: number, timeout: number): number;
+  socketpair(domain: number, type: number, protocol: number, pair: Int32Array): number;
 }
 
-/** @param onBroken called once with the error of the first write that fails */
-export function ownStdout(onBroken: (error: unknown) => void): ByteOutput {
-  if (bun === undefined) return outputOfNodeStream(process.stdout, onBroken);
-  const output = outputOfBunSink(bunSinkOf(bun.stdout), onBroken);
-  let isPipeEnlarged = false;
-  return {
-    write(bytes) {
-      if (!isPipeEnlarged && bytes.length >= LARGE_WRITE) {
-        isPipeEnlarged = true;
-        void enlargePipe(1);
-      }
-      return output.write(bytes);
-    },
-    end: () => output.end(),
-    retainsNoMemory: output.retainsNoMemory,
-  };
+const C_FUNCTIONS = {
+  fcntl: { args: ["i32", "i32", "i32"], returns: "i32" },
+  poll: { args: ["ptr", "u64", "i32"], returns: "i32" },
+  socketpair: { args: ["i32", "i32", "i32", "ptr"], returns: "i32" },
+};
+
+/** What `cLibrary` has found; null: there is no such library. */
+let loadedLibrary: CLibrary | null | undefined;
+
+/** The C library; undefined elsewhere than on Bun, Linux with glibc, and macOS. Loading it takes 0.7 ms. */
+function cLibrary(): CLibrary | undefined {
+  if (bun === undefined || process.platform === "win32") return undefined;
+  if (loadedLibrary === undefined) {
+    try {
+      const ffi = process.getBuiltinModule("bun:ffi") as unknown as BunFfi;
+      const name = process.platform === "darwin" ? "libSystem.dylib" : "libc.so.6";
+      loadedLibrary = ffi.dlopen(name, C_FUNCTIONS).symbols;
+    } catch {
+      loadedLibrary = null;
+    }
+  }
+  return loadedLibrary ?? undefined;
 }
 
-/** A write of at least this size, in bytes, causes the pipe to be enlarged. */
-const LARGE_WRITE = 32 * 1024;
+/** The C library on Linux. */
+function linuxLibrary(): CLibrary | undefined {
+  return process.platform === "linux" ? cLibrary() : undefined;
+}
+
 /** The largest pipe that an unprivileged user may have on Linux (pipe-max-size), in bytes. */
 const MAX_PIPE_SIZE = 1024 * 1024;
 const F_SETPIPE_SZ = 1031;
@@ -287,25 +298,20 @@ const F_SETPIPE_SZ = 1031;
  * Enlarges a pipe from 64 KiB to 1 MiB on Linux (F_SETPIPE_SZ). A result of 1 MB is then written with one write instead
  * of sixteen, in two thirds of the time. Does nothing if `fd` is no pipe.
  */
-async function enlargePipe(fd: number): Promise<void> {
-  if (process.platform !== "linux") return;
-  try {
-    const fcntl = await loadFunction("fcntl", ["i32", "i32", "i32"]);
-    fcntl?.(fd, F_SETPIPE_SZ, MAX_PIPE_SIZE);
-  } catch {
-    // If the C library cannot be loaded, the pipe keeps its size.
-  }
+export function enlargePipe(fd: number): void {
+  linuxLibrary()?.fcntl(fd, F_SETPIPE_SZ, MAX_PIPE_SIZE);
 }
 
-/** Loads a function of the C library that returns an int. Only on Bun. @throws if the library cannot be loaded */
-async function loadFunction(
-  name: string,
-  args: readonly string[],
-): Promise<((...args: unknown[]) => number) | undefined> {
-  const module = "bun:ffi";
-  const ffi = (await import(module)) as BunFfi;
-  const library = process.platform === "darwin" ? "libSystem.dylib" : "libc.so.6";
-  return ffi.dlopen(library, { [name]: { args, returns: "i32" } }).symbols[name];
+const F_DUPFD_CLOEXEC = 1030;
+
+/**
+ * Another descriptor of the same file, which programs do not inherit.
+ * @returns undefined if the system refuses, and elsewhere than on Bun and Linux
+ */
+export function duplicateDescriptor(fd: number): number | undefined {
+  // Not 0, 1 or 2: those are the standard streams of a program.
+  const duplicate = linuxLibrary()?.fcntl(fd, F_DUPFD_CLOEXEC, 3) ?? -1;
+  return duplicate < 0 ? undefined : duplicate;
 }
 
 /** The file descriptors of two Unix sockets that are connected to each other. */
@@ -316,24 +322,14 @@ const SOCK_STREAM = 1;
 const SOCK_CLOEXEC = 0o2000000;
 
 /**
- * Loads what makes pairs of sockets. A program gets one only if its descriptor is passed on. The function returns
- * undefined if the system refuses, as at the limit of open files.
- * @returns undefined if there is no such function: elsewhere than on Bun, Linux and glibc
+ * Makes a pair of sockets. A program inherits one only if its descriptor is passed on.
+ * @returns undefined if the system refuses, as at the limit of open files, and elsewhere than on Bun and Linux
  */
-export async function loadSocketPairs(): Promise<(() => SocketPair | undefined) | undefined> {
-  if (bun === undefined || process.platform !== "linux") return undefined;
-  try {
-    const socketpair = await loadFunction("socketpair", ["i32", "i32", "i32", "ptr"]);
-    if (socketpair === undefined) return undefined;
-    return () => {
-      const pair = new Int32Array(2);
-      if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) !== 0) return undefined;
-      const [own = -1, other = -1] = pair;
-      return [own, other];
-    };
-  } catch {
-    return undefined;
-  }
+export function makeSocketPair(): SocketPair | undefined {
+  const pair = new Int32Array(2);
+  const result = linuxLibrary()?.socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+  const [own = -1, other = -1] = pair;
+  return result === 0 ? [own, other] : undefined;
 }
 
 /** Whether a write has failed because the reader has closed its end. */
@@ -350,16 +346,13 @@ const POLLHUP = 0x10;
  * Whether the reader of stdout has closed its end, as far as that can be known without writing: for a pipe only on Bun,
  * for a socket on all runtimes.
  */
-export async function isStdoutClosed(): Promise<boolean> {
+export function isStdoutClosed(): boolean {
   const { writeSync } = process.getBuiltinModule("node:fs");
   try {
     writeSync(1, new Uint8Array(0));
-    if (bun === undefined || process.platform === "win32") return false;
-    const poll = await loadFunction("poll", ["ptr", "u64", "i32"]);
-    // struct pollfd: int fd, short events, short revents.
     const entry = new Int16Array(4);
     entry[0] = 1;
-    poll?.(entry, 1, 0);
+    cLibrary()?.poll(entry, 1, 0);
     return ((entry[3] ?? 0) & (POLLERR | POLLHUP)) !== 0;
   } catch (error) {
     return isBrokenPipe(error);

@@ -20,6 +20,12 @@ export interface SocketConnection {
   destroy(): void;
 }
 
+/** A connection of a socket that was connected before this process took it over. */
+export interface AdoptedSocket extends SocketConnection {
+  /** Whether nothing can be written any more, as far as that was noticed. */
+  readonly isClosed: boolean;
+}
+
 /** A Unix socket that accepts connections. */
 export interface SocketListener {
   /** Accepts no more connections. Those that are open stay so. */
@@ -60,7 +66,7 @@ function withPrivateFiles<T>(start: () => T): T {
 }
 
 /** One connection of the runtime's own sockets, which take less memory and time than the streams of `node:net`. */
-class BunConnection implements SocketConnection, ByteInput, ByteOutput {
+class BunConnection implements AdoptedSocket, ByteInput, ByteOutput {
   readonly #socket: BunSocket;
   #onChunk: (chunk: Buffer) => void = () => {};
   #onEnd: (() => void) | undefined;
@@ -118,6 +124,10 @@ class BunConnection implements SocketConnection, ByteInput, ByteOutput {
     this.#isEnding = true;
     if (this.#isOpener) this.#socket.shutdown();
     else this.#socket.end();
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed;
   }
 
   isPeerGone(): boolean {
@@ -186,7 +196,7 @@ function listenOnBunSocket(
 
 function socketOptions(
   isOpener: boolean,
-  onConnection: (connection: SocketConnection) => void,
+  onConnection: (connection: BunConnection) => void,
 ): BunSocketOptions {
   const connectionOf = ({ data }: BunSocket): BunConnection => data as BunConnection;
   return {
@@ -236,8 +246,8 @@ export async function connectToUnixSocket(
  * @param fd its file descriptor, which the connection closes
  * @returns the connection, whose reader must call `input.read` in this turn; undefined if the system refuses
  */
-export function adoptSocket(fd: number): SocketConnection | undefined {
-  let connection: SocketConnection | undefined;
+export function adoptSocket(fd: number): AdoptedSocket | undefined {
+  let connection: AdoptedSocket | undefined;
   const options = { fd, ...socketOptions(true, (opened) => (connection = opened)) };
   connectOnBun?.(options).catch(() => {});
   return connection;

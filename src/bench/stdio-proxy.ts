@@ -6,7 +6,7 @@ import process from "node:process";
 import { HubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import { shareTurns } from "../base/peer-reader.ts";
-import { ownStdin, ownStdout } from "../base/runtime.ts";
+import { ownStdin, ownStdout } from "../base/own-streams.ts";
 import { parseMessage } from "../jsonrpc/parse.ts";
 import { LineReader } from "../jsonrpc/line-reader.ts";
 import { startProcess } from "../process/started-process.ts";

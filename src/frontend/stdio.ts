@@ -11,7 +11,8 @@ import {
   type Transport,
 } from "../transport/transport.ts";
 import { Pipe, type SlabPool, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
-import { isBrokenPipe, isStdoutClosed, ownStdin, ownStdout } from "../base/runtime.ts";
+import { ownStdin, ownStdout } from "../base/own-streams.ts";
+import { isBrokenPipe, isStdoutClosed } from "../base/runtime.ts";
 
 /** Maximum wait for a client that does not read when the hub closes, in ms. */
 const FLUSH_TIMEOUT = 500;

@@ -5,7 +5,8 @@ import { joinHub, type JoinResult, joinRunningHub } from "../attach/join-hub.ts"
 import { Relay } from "../attach/relay.ts";
 import { systemClock } from "../base/clock.ts";
 import { type HubError, outputFailedError } from "../base/errors.ts";
-import { isBrokenPipe, ownStdin, ownStdout } from "../base/runtime.ts";
+import { ownStdin, ownStdout } from "../base/own-streams.ts";
+import { isBrokenPipe } from "../base/runtime.ts";
 import type { SocketConnection } from "../base/unix-socket.ts";
 import { VERSION } from "../base/version.ts";
 import { LIMIT_DEFAULTS } from "../manifest/manifest.ts";

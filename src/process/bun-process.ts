@@ -1,11 +1,6 @@
 import { closeSync } from "node:fs";
 import { type BunFileSink, inputOfWebStream, outputOfBunSink } from "../base/byte-streams.ts";
-import {
-  type BunSpawn,
-  type BunSubprocess,
-  loadSocketPairs,
-  type SocketPair,
-} from "../base/runtime.ts";
+import { type BunSpawn, type BunSubprocess, type SocketPair } from "../base/runtime.ts";
 import { adoptSocket, type SocketConnection } from "../base/unix-socket.ts";
 import type {
   ExitStatus,
@@ -15,25 +10,22 @@ import type {
   StartedProcess,
 } from "./started-process.ts";
 
-/** Makes the sockets that are the stdin and stdout of processes; undefined if these have to be Bun's pipes. */
-export const socketPairs = loadSocketPairs();
-
 /**
  * Starts a process with `Bun.spawn`.
- * @param pairs makes sockets for its stdin and stdout. A message through one of Bun's own pipes takes several system
- * calls more, because the pipe is watched anew for each (`docs/decisions/hot-path.md`). undefined: Bun's pipes
+ * @param makePair makes the sockets that are its stdin and stdout. If it returns undefined, these are Bun's own pipes: a
+ * message takes several system calls more there, because they are watched anew for each (`docs/decisions/hot-path.md`)
  * @throws {Error} of posix_spawn(3), with a `code` such as ENOENT
  */
 export function startWithBun(
   command: ProcessCommand,
   spawn: BunSpawn,
-  pairs: (() => SocketPair | undefined) | undefined,
+  makePair: () => SocketPair | undefined,
 ): StartedProcess {
   const { file, args, env, cwd, isDetached, stderr } = command;
   const exit = Promise.withResolvers<ExitStatus>();
   const listeners: ((status: ExitStatus) => void)[] = [];
-  const stdin = pairs && openChannel(pairs);
-  const stdout = pairs && openChannel(pairs);
+  const stdin = openChannel(makePair);
+  const stdout = openChannel(makePair);
   let child: BunSubprocess;
   try {
     child = spawn({

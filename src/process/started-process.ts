@@ -1,5 +1,5 @@
 import type { ByteInput, ByteOutput } from "../base/byte-streams.ts";
-import { spawnOnBun } from "../base/runtime.ts";
+import { makeSocketPair, spawnOnBun } from "../base/runtime.ts";
 
 /** A program to execute without a shell, with pipes for stdin and stdout. */
 export interface ProcessCommand {
@@ -56,8 +56,8 @@ export interface StartedProcess {
  */
 export async function startProcess(command: ProcessCommand): Promise<StartedProcess> {
   if (spawnOnBun !== undefined) {
-    const { socketPairs, startWithBun } = await import("./bun-process.ts");
-    return startWithBun(command, spawnOnBun, await socketPairs);
+    const { startWithBun } = await import("./bun-process.ts");
+    return startWithBun(command, spawnOnBun, makeSocketPair);
   }
   const { startWithNode } = await import("./node-process.ts");
   return startWithNode(command);

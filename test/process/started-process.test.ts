@@ -32,7 +32,11 @@ const IMPLEMENTATIONS: readonly (readonly [
           "Bun.spawn with pipes",
           async (command) => {
             const { startWithBun } = await import("../../src/process/bun-process.ts");
-            return startWithBun(command, spawnOnBun as NonNullable<typeof spawnOnBun>, undefined);
+            return startWithBun(
+              command,
+              spawnOnBun as NonNullable<typeof spawnOnBun>,
+              () => undefined,
+            );
           },
         ],
       ];
