@@ -1,6 +1,6 @@
 import { closeSync } from "node:fs";
 import { type BunFileSink, inputOfWebStream, outputOfBunSink } from "../base/byte-streams.ts";
-import { type BunSpawn, type BunSubprocess, type SocketPair } from "../base/runtime.ts";
+import type { BunSpawn, BunSubprocess, SocketPair } from "../base/runtime.ts";
 import { adoptSocket, type SocketConnection } from "../base/unix-socket.ts";
 import type {
   ExitStatus,

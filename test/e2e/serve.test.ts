@@ -1,14 +1,27 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { closeSync, openSync, writeSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { describe } from "node:test";
+import { utf8 } from "../../src/base/bytes.ts";
+import { makeSocketPair } from "../../src/base/runtime.ts";
+import { adoptSocket, type AdoptedSocket } from "../../src/base/unix-socket.ts";
 import { finishCommand, run, startOn } from "../harness/command.ts";
 import { waitForStderr } from "../harness/controlled-servers.ts";
-import { EXIT_LIMIT, executable, it, itWith, withTestFolder } from "../harness/hub.ts";
+import {
+  EXIT_LIMIT,
+  executable,
+  it,
+  itWith,
+  type TestFolder,
+  withTestFolder,
+} from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import { pidsWithEnv, waitUntilExited } from "../harness/processes.ts";
 import { RawClient } from "../harness/raw-client.ts";
+import { waitFor } from "../harness/wait.ts";
 import { shownBy, skipWithoutTerminal, startInTerminal } from "../harness/terminal.ts";
 
 const SERVERS = { servers: { a: scripted() } };
@@ -112,4 +125,71 @@ describe("serve, when nobody tells it to end,", () => {
       await waitUntilExited(pids, EXIT_LIMIT);
       closeSync(stdin);
     }));
+});
+
+describe("serve with a client at sockets", () => {
+  /** Starts a hub whose stdin and stdout are the given sockets, and has the lines that arrive at `reader`. */
+  const serveAt = (
+    setup: TestFolder,
+    [stdin, stdout]: readonly [number, number],
+    reader: AdoptedSocket,
+  ): { readonly exit: Promise<unknown>; readonly text: () => string } => {
+    let text = "";
+    reader.input.read(
+      (chunk) => (text += chunk.toString()),
+      () => {},
+    );
+    const hub = spawn(executable(), ["serve", "--config", setup.config], {
+      cwd: setup.dir,
+      env: setup.env,
+      stdio: [stdin, stdout, "ignore"],
+    });
+    for (const fd of new Set([stdin, stdout])) closeSync(fd);
+    return { exit: once(hub, "exit"), text: () => text };
+  };
+  const opened = (): readonly [own: AdoptedSocket, other: number] => {
+    const [own, other] = makeSocketPair() ?? assert.fail("there is no pair of sockets");
+    return [adoptSocket(own) ?? assert.fail("the socket cannot be used"), other];
+  };
+  const clientInfo = { name: "raw", version: "1" };
+  const params = { protocolVersion: "2025-11-25", capabilities: {}, clientInfo };
+  const line = (id: number, method: string, given: object): Uint8Array =>
+    utf8(`${JSON.stringify({ jsonrpc: "2.0", id, method, params: given })}\n`);
+  const ECHOES = { servers: { a: scripted("--tools 1") } };
+  /** A result of 2 MB, which no socket takes at once. */
+  const size = 2_000_000;
+  const call = { name: "a__extra_001", arguments: { text: "x".repeat(size) } };
+  const isOver = (text: string): boolean => text.endsWith("}\n") && text.length > size;
+
+  itWith({ skip: process.platform !== "linux" })(
+    "answers if they are one socket, and ends with it",
+    () =>
+      withTestFolder(ECHOES, async (setup) => {
+        const [own, other] = opened();
+        const { exit, text } = serveAt(setup, [other, other], own);
+        void own.output.write(line(1, "initialize", params));
+        await waitFor("initialize", () => text().includes('"serverInfo"') || undefined);
+        await own.output.write(line(2, "tools/call", call));
+        await waitFor("the result", () => isOver(text()) || undefined, EXIT_LIMIT);
+        own.output.end();
+        assert.deepEqual(await exit, [0, null]);
+      }),
+  );
+
+  itWith({ skip: process.platform !== "linux" })(
+    "ends when its client has closed both, although a result is not written yet",
+    () =>
+      withTestFolder(ECHOES, async (setup) => {
+        const [stdin, otherStdin] = opened();
+        const [stdout, otherStdout] = opened();
+        const { exit, text } = serveAt(setup, [otherStdin, otherStdout], stdout);
+        void stdin.output.write(line(1, "initialize", params));
+        await waitFor("initialize", () => text().includes('"serverInfo"') || undefined);
+        await stdin.output.write(line(2, "tools/call", call));
+        await waitFor("a part of the result", () => text().includes("xxx") || undefined);
+        stdout.destroy();
+        stdin.destroy();
+        assert.deepEqual(await exit, [0, null]);
+      }),
+  );
 });
