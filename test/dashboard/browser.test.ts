@@ -1480,14 +1480,12 @@ describe("the dashboard in a browser", () => {
         "one is at work.",
       );
       // The page may still go to the end for what came before, and hears of the scrolling with the next frame.
-      await page.waitFor(`(() => {
-        const isThere = ${log}.scrollTop === 10;
+      const staysThere = `(async () => {
         ${log}.scrollTop = 10;
-        return isThere;
-      })()`);
-      await page.evaluate(
-        "new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))",
-      );
+        for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame);
+        return ${log}.scrollTop === 10;
+      })()`;
+      while ((await page.evaluate(staysThere)) !== true);
       emit({ type: "textDelta", text: "more" });
       await page.waitFor(`document.querySelector(".answer p:last-child").textContent === "more"`);
       assert.equal(await page.evaluate(`${log}.scrollTop`), 10);
