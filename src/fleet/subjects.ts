@@ -164,6 +164,24 @@ export function hubOf(subject: string): string | undefined {
   return `${mcp}.${version}.${kind}` === `${ROOT}.hub` ? decodeToken(hub ?? "") : undefined;
 }
 
+/**
+ * The inbox of a connection for the answers of one hub. No other hub gets requests with it, so that hub can subscribe to
+ * the control of all of them at once.
+ */
+export function inboxForHub(inbox: string, number: number): string {
+  return `${inbox}${FOR_HUB}${number}`;
+}
+
+/** The inbox of a subject of an answer, if it is one that is for one hub alone. */
+export function inboxOfHub(reply: string): string | undefined {
+  const end = reply.lastIndexOf(".");
+  const start = reply.lastIndexOf(".", end - 1);
+  const mark = reply.indexOf(FOR_HUB, start);
+  return start > 0 && mark >= 0 && mark < end ? reply.slice(0, end) : undefined;
+}
+
+const FOR_HUB = "-hub-";
+
 /** The beginning of the subjects to which answers for a user are sent; each user has one of its own. */
 export function inboxPrefixOf(tenant: string, user: string): string {
   return `${INBOX_ROOT}${tenant}_${user}`;
