@@ -15,8 +15,8 @@ type Client = typeof nats;
 type OpenTransport = Omit<Transport, "connect">;
 
 /**
- * Connects to NATS through the runtime's own sockets, unless the connection is encrypted: with them, a message is one
- * system call and a callback. The client's own transport uses the streams of `node:net`.
+ * Connects to NATS through the runtime's own sockets, unless the connection is encrypted. The client's own transport uses
+ * the streams of `node:net`, which take several µs more for each message (`docs/decisions/fleet.md`).
  * @throws {Error} of the client of NATS, or of the system
  */
 export async function connectOverSockets(

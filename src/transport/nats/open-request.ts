@@ -110,6 +110,11 @@ export class OpenRequest implements SentRequest {
     this.hub = hub;
   }
 
+  /** The name of the server in the fleet. */
+  get remote(): string {
+    return this.#owner.remote;
+  }
+
   /** Publishes the request. */
   send(): void {
     const { peers } = this.#owner;

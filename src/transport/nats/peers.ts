@@ -74,6 +74,8 @@ export interface Peer {
   servers: ReadonlyMap<string, string | undefined>;
   /** Number of requests that are open there, without subscriptions. */
   open: number;
+  /** The same for each of its servers. */
+  readonly openOf: Map<string, number>;
   /** When it was last asked itself what it exports, because somebody said otherwise. */
   askedAt: number;
   /** Number of pings since the last sign of life. */
@@ -412,6 +414,7 @@ export class FleetPeers {
       servers,
       askedAt: -Infinity,
       open: 0,
+      openOf: new Map(),
       missed: 0,
       pingedAt: 0,
       lastSeen: this.clock.now(),
@@ -482,7 +485,7 @@ export class FleetPeers {
     this.bus.publish(Subject.ping(peer.name), NO_BYTES, { reply });
   }
 
-  #count({ isSubscription }: OpenRequest, hub: string | undefined, change: number): void {
+  #count({ isSubscription, remote }: OpenRequest, hub: string | undefined, change: number): void {
     const peer = hub === undefined ? undefined : this.#peers.get(hub);
     if (peer === undefined || isSubscription) return;
     if (peer.open === 0 && change > 0) {
@@ -490,6 +493,7 @@ export class FleetPeers {
       if (this.#calls === 0) this.#cancelBeat?.();
     }
     peer.open += change;
+    peer.openOf.set(remote, (peer.openOf.get(remote) ?? 0) + change);
     this.#calls += change;
   }
 

@@ -48,7 +48,7 @@ export interface FleetTarget {
   readonly hub: string | undefined;
   /**
    * `sticky`: a client keeps the replica that it used first, until that is lost; `call`: each call goes to the replica
-   * with the fewest requests of this hub.
+   * with the fewest requests of this hub to the server.
    */
   readonly spread: "sticky" | "call";
   /** Whether requests are also sent if no hub is known that serves them: a peer may know only the convention. */
@@ -292,10 +292,20 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     return state === undefined ? undefined : this.#owners.get(state);
   }
 
-  /** The replica with the fewest open requests; of several, the next in turn. */
+  /**
+   * The replica with the fewest open requests to this server; of several, the one whose hub has the fewest in all, then the
+   * next in turn. By those of the hub alone, servers that take one call after the other would wait for calls while their
+   * replicas have several.
+   */
   #leastBusy(replicas: readonly Peer[]): Peer {
     let chosen = replicas[this.#turn++ % replicas.length] as Peer;
-    for (const replica of replicas) if (replica.open < chosen.open) chosen = replica;
+    let least = chosen.openOf.get(this.remote) ?? 0;
+    for (const replica of replicas) {
+      const open = replica.openOf.get(this.remote) ?? 0;
+      if (open > least || (open === least && replica.open >= chosen.open)) continue;
+      chosen = replica;
+      least = open;
+    }
     return chosen;
   }
 
