@@ -1,8 +1,8 @@
 /**
  * fleet/: what hubs say to each other on NATS. `subjects.ts` has the subjects, `frames.ts` the headers and the frames of
  * an answer, `parts.ts` answers that are larger than one message, `announcements.ts` which hub exports which servers,
- * `bus.ts` the connection to NATS as the other files see it, and `nats-bus.ts` the connection itself. Nothing here is
- * loaded unless the manifest has `[fleet]`. Start here.
+ * `bus.ts` the connection to NATS as the other files see it, `nats-bus.ts` the connection itself, and
+ * `socket-transport.ts` its bytes on Bun. Nothing here is loaded unless the manifest has `[fleet]`. Start here.
  *
  * Permissions of NATS are given for subjects, so a subject says who asks whom for what, and the body of a request must
  * agree with it. Requests to any hub have the subjects of the convention of nats-mcp-gateway (wire version 1); requests

@@ -59,6 +59,8 @@ export interface FleetTarget {
 
 /** Maximum numbers of clients whose replica is remembered, and of tasks and rounds whose hub is remembered. */
 const MAX_REMEMBERED = 10_000;
+/** Maximum number of replicas that are compared for a call, so that its time does not grow with the fleet. */
+const MAX_COMPARED = 64;
 /** The longest name of a tool, prompt or resource for which headers are kept, in UTF-16 units. */
 const MAX_KEPT_NAME = 256;
 /** Maximum number of pages of a list that is merged with others. */
@@ -298,9 +300,12 @@ export class NatsTransport implements ServerTransport, RequestOwner {
    * replicas have several.
    */
   #leastBusy(replicas: readonly Peer[]): Peer {
-    let chosen = replicas[this.#turn++ % replicas.length] as Peer;
+    const { length } = replicas;
+    const first = this.#turn++ % length;
+    let chosen = replicas[first] as Peer;
     let least = chosen.openOf.get(this.remote) ?? 0;
-    for (const replica of replicas) {
+    for (let next = 1; next < Math.min(length, MAX_COMPARED); next++) {
+      const replica = replicas[(first + next) % length] as Peer;
       const open = replica.openOf.get(this.remote) ?? 0;
       if (open > least || (open === least && replica.open >= chosen.open)) continue;
       chosen = replica;
