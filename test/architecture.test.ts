@@ -85,7 +85,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   hono: ["src/frontend/http/", "src/control/", "src/dashboard/"],
   bun: ["src/base/runtime.ts"],
   "@ai-sdk": ["src/agent/"],
-  "@nats-io": ["src/fleet/nats-bus.ts"],
+  "@nats-io": ["src/fleet/nats-bus.ts", "src/fleet/socket-transport.ts"],
   uplot: ["src/bench/report/", "src/dashboard/page/"],
   yaml: ["src/agent-files/yaml.ts"],
   "deno-std": ["src/cli/deno-parse-args.ts"],

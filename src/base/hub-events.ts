@@ -34,6 +34,8 @@ export type AlertKind =
   | "nameMoved"
   /** The token of a client of `[[clients]]` is refused, because of the client's table or of the token. */
   | "clientRefused"
+  /** Patterns of `fleet.import` match more servers of other machines than are taken. */
+  | "importLimit"
   /** 80 % of a quota are used, or all. */
   | "quota";
 

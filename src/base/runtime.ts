@@ -20,7 +20,7 @@ interface BunRuntime {
   readonly stderr: BunFile;
   serve(options: BunServeOptions): BunHttpServer;
   listen(options: BunListenOptions): BunSocketListener;
-  connect(options: BunListenOptions | BunAdoptOptions): Promise<BunSocket>;
+  connect(options: BunListenOptions | BunAdoptOptions | BunTcpOptions): Promise<BunSocket>;
   readonly spawn: BunSpawn;
 }
 
@@ -34,6 +34,12 @@ export interface BunListenOptions extends BunSocketOptions {
 export interface BunAdoptOptions extends BunSocketOptions {
   /** The file descriptor of the socket, which the connection closes. */
   readonly fd: number;
+}
+
+/** The options of `Bun.connect` over TCP. */
+export interface BunTcpOptions extends BunSocketOptions {
+  readonly hostname: string;
+  readonly port: number;
 }
 
 export interface BunSocketOptions {
@@ -235,7 +241,8 @@ export const listenOnBun =
 
 export const connectOnBun =
   bun &&
-  ((options: BunListenOptions | BunAdoptOptions): Promise<BunSocket> => bun.connect(options));
+  ((options: BunListenOptions | BunAdoptOptions | BunTcpOptions): Promise<BunSocket> =>
+    bun.connect(options));
 
 export const serveOnDeno =
   deno &&

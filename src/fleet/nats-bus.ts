@@ -2,7 +2,9 @@ import { Buffer } from "node:buffer";
 import type { ConnectionOptions, Msg, MsgHdrs, NatsConnection } from "@nats-io/transport-node";
 import { settlesWithin } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
+import { connectOnBun } from "../base/runtime.ts";
 import type { Bus, BusEvent, BusHeaders, BusMessage, PublishOptions } from "./bus.ts";
+import { connectOverSockets } from "./socket-transport.ts";
 
 /** How a hub connects to NATS. All texts are filled in. */
 export interface BusTarget {
@@ -70,7 +72,9 @@ export async function connectBus(target: BusTarget, signal: AbortSignal): Promis
   };
   let connection: NatsConnection;
   try {
-    connection = await nats.connect(options);
+    connection = await (connectOnBun === undefined
+      ? nats.connect(options)
+      : connectOverSockets(nats, options, connectOnBun));
   } catch (error) {
     throw connectError(error, target.urls);
   }

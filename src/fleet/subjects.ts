@@ -1,8 +1,8 @@
 /**
  * fleet/: what hubs say to each other on NATS. `subjects.ts` has the subjects, `frames.ts` the headers and the frames of
  * an answer, `parts.ts` answers that are larger than one message, `announcements.ts` which hub exports which servers,
- * `bus.ts` the connection to NATS as the other files see it, and `nats-bus.ts` the connection itself. Nothing here is
- * loaded unless the manifest has `[fleet]`. Start here.
+ * `bus.ts` the connection to NATS as the other files see it, `nats-bus.ts` the connection itself, and
+ * `socket-transport.ts` its bytes on Bun. Nothing here is loaded unless the manifest has `[fleet]`. Start here.
  *
  * Permissions of NATS are given for subjects, so a subject says who asks whom for what, and the body of a request must
  * agree with it. Requests to any hub have the subjects of the convention of nats-mcp-gateway (wire version 1); requests
@@ -163,6 +163,24 @@ export function hubOf(subject: string): string | undefined {
   const [mcp, version, kind, hub] = subject.split(".");
   return `${mcp}.${version}.${kind}` === `${ROOT}.hub` ? decodeToken(hub ?? "") : undefined;
 }
+
+/**
+ * The inbox of a connection for the answers of one hub. No other hub gets requests with it, so that hub can subscribe to
+ * the control of all of them at once.
+ */
+export function inboxForHub(inbox: string, number: number): string {
+  return `${inbox}${FOR_HUB}${number}`;
+}
+
+/** The inbox of a subject of an answer, if it is one that is for one hub alone. */
+export function inboxOfHub(reply: string): string | undefined {
+  const end = reply.lastIndexOf(".");
+  const start = reply.lastIndexOf(".", end - 1);
+  const mark = reply.indexOf(FOR_HUB, start);
+  return start > 0 && mark >= 0 && mark < end ? reply.slice(0, end) : undefined;
+}
+
+const FOR_HUB = "-hub-";
 
 /** The beginning of the subjects to which answers for a user are sent; each user has one of its own. */
 export function inboxPrefixOf(tenant: string, user: string): string {

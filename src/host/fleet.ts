@@ -24,6 +24,7 @@ import { subsetOf } from "../upstream/profile.ts";
 import { type FleetChange, FleetPeers } from "../transport/nats/peers.ts";
 import { NatsTransport } from "../transport/nats/transport.ts";
 import type { HostContext } from "./context.ts";
+import { chooseImports, type Imports, MAX_IMPORTS } from "./fleet-imports.ts";
 
 /** Time between two attempts to connect to NATS for the first time, in ms: doubled each time up to `max`. */
 const RETRY = { min: 1_000, max: 30_000 };
@@ -413,22 +414,20 @@ export class Fleet {
     const membership = this.#membership;
     if (hub === undefined) return;
     const { import: globs = [], tenant = DEFAULT_TENANT } = this.settings ?? {};
-    const isImported = compileGlobs(globs);
+    const imports = chooseImports(
+      membership?.peers.all ?? [],
+      globs,
+      new Set(this.#imported.keys()),
+    );
     const found = new Map<string, FleetServer>();
-    for (const peer of membership?.peers.all ?? []) {
-      for (const fleet of peer.servers.keys()) {
-        const isAny = isImported(fleet);
-        if (!isAny && !isImported(`${peer.name}/${fleet}`)) continue;
-        const machine = isAny ? undefined : peer.name;
-        if (!found.has(fleet)) found.set(fleet, this.#specOf(fleet, tenant, machine));
-      }
-    }
+    for (const [fleet, machine] of imports.servers)
+      found.set(fleet, this.#specOf(fleet, tenant, machine));
+    hub.setImportAlerts(alertsOf(imports));
     const now = systemClock.now();
     const own = new Map(hub.specs.map((spec) => [spec.name, spec]));
     for (const [name, spec] of found) {
       const known = own.get(name);
       if (known === undefined || (known.kind === "fleet" && known.isFound)) {
-        if (!NAME.test(name)) continue;
         hub.add(spec);
         this.#imported.set(name, undefined);
       } else if (!this.#imported.has(name)) {
@@ -492,13 +491,26 @@ export class Fleet {
   }
 }
 
+/** The alerts about servers that are left out. Their texts have no numbers, so that each is told once. */
+function alertsOf({ limitedHubs, isLimited }: Imports): readonly { key: string; text: string }[] {
+  const advice =
+    'The others are left out. Name those that you need in fleet.import, or add [servers.NAME] with fleet = "SERVER".';
+  const ofHubs = limitedHubs.slice(0, MAX_IMPORT_ALERTS).map((hub) => ({
+    key: `hub ${hub}`,
+    text: `The machine "${hub}" exports more than the ${MAX_IMPORTS.ofHub} servers that patterns of fleet.import take from one machine. ${advice}`,
+  }));
+  if (!isLimited) return ofHubs;
+  const text = `The fleet exports more than the ${MAX_IMPORTS.all} servers that patterns of fleet.import take in all. ${advice}`;
+  return [...ofHubs, { key: "all", text }];
+}
+
+const MAX_IMPORT_ALERTS = 5;
+
 /** Whether a pattern of `fleet.import` names a server, of whatever machine. */
 function isImportedBy(name: string, glob: string): boolean {
   return matchesGlob(glob.slice(glob.indexOf("/") + 1), name);
 }
 
-/** The names of servers that can be prefixes of tools. */
-const NAME = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
 const MAX_DENIED = 100;
 
 async function disconnect({ exporter, peers, bus }: Membership): Promise<void> {

@@ -903,6 +903,11 @@ export class Hub {
     this.#alerts.setRefusedClients(refused);
   }
 
+  /** Shows by alerts which servers of other machines are left out. `key`: unique among them. */
+  setImportAlerts(alerts: readonly { readonly key: string; readonly text: string }[]): void {
+    this.#alerts.setAll("importLimit", alerts);
+  }
+
   /** Dismisses an alert by its id. @returns whether there is such an alert */
   dismissAlert(id: string): boolean {
     return this.#alerts.dismiss(id);

@@ -57,6 +57,7 @@ const ALERT_KINDS = [
   "toolsChanged",
   "nameMoved",
   "clientRefused",
+  "importLimit",
   "quota",
 ] as const satisfies readonly AlertKind[];
 /** Maximum number of open sessions whose start is known. */

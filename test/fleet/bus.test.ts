@@ -1,5 +1,12 @@
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import {
+  type AddressInfo,
+  createConnection,
+  createServer,
+  type Server,
+  type Socket,
+} from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, it } from "node:test";
@@ -50,6 +57,25 @@ async function code(connecting: Promise<Bus>): Promise<string> {
   } catch (error) {
     return error instanceof HubError ? error.code : String(error);
   }
+}
+
+/** A connection to a port of this machine, which is closed at the end. */
+function pipeTo(port: number): { readonly stream: Socket } {
+  const stream = createConnection(port, "127.0.0.1");
+  stream.on("error", () => {});
+  cleanUp.push(async () => void stream.destroy());
+  return { stream };
+}
+
+/** Listens on a free port. @returns undefined if this machine has no such address */
+async function listen(listener: Server, host: string): Promise<AddressInfo | undefined> {
+  const listening = await new Promise<boolean>((resolve) => {
+    listener.once("error", () => resolve(false));
+    listener.listen(0, host, () => resolve(true));
+  });
+  if (!listening) return undefined;
+  cleanUp.push(async () => void listener.close());
+  return listener.address() as AddressInfo;
 }
 
 /** The suite of all buses. @param open opens another connection to one and the same NATS server */
@@ -262,6 +288,101 @@ describe("a bus on a NATS server", () => {
     assert.ok((await bus.roundTrip()) >= 0);
     const stranger = makeCertificate({ name: "other", isAuthority: true });
     assert.equal(await code(connect(url, { tls: { ca: stranger.cert } })), "tlsFailed");
+  });
+
+  it(
+    "is encrypted if NATS wants that, whatever its URL says, also when it was restarted",
+    REAL,
+    async () => {
+      const { cert, key } = makeCertificate({ name: "nats", hosts: ["localhost", "127.0.0.1"] });
+      const files = { cert: join(folder, "own-cert.pem"), key: join(folder, "own-key.pem") };
+      writeFileSync(files.cert, cert);
+      writeFileSync(files.key, key);
+      const nats = await server(
+        "tls-later",
+        `tls { cert_file: ${JSON.stringify(files.cert)}, key_file: ${JSON.stringify(files.key)} }`,
+      );
+      assert.equal(await code(connect(`nats://localhost:${nats.port}`)), "tlsFailed");
+      const url = `tls://localhost:${nats.port}`;
+      const bus = await connect(url, { tls: { ca: cert } });
+      // A connection of another kind does not change how this one is made again.
+      await connect((await (shared ??= server("shared"))).url);
+      const events: string[] = [];
+      bus.onEvent(({ kind }) => events.push(kind));
+      await nats.restart();
+      await waitFor("the connection", () => events.includes("reconnected") || undefined, 15_000);
+      assert.ok((await bus.roundTrip()) >= 0);
+    },
+  );
+
+  it("finds NATS by the name of its machine, and by an address of IPv6", REAL, async () => {
+    const { port } = await (shared ??= server("shared"));
+    const byName = await connect(`nats://localhost:${port}`);
+    assert.equal(byName.server, `localhost:${port}`);
+    const proxy = createServer((socket) => {
+      socket.on("error", () => {});
+      const { stream } = pipeTo(port);
+      socket.pipe(stream).pipe(socket);
+    });
+    const address = await listen(proxy, "::1");
+    if (address === undefined) return;
+    const byAddress = await connect(`nats://[::1]:${address.port}`);
+    assert.ok((await byAddress.roundTrip()) >= 0);
+  });
+
+  it("sends more than a NATS server that stands still takes when that goes on", REAL, async () => {
+    const nats = await server("still");
+    const [a, b] = [await connect(nats.url), await connect(nats.url)];
+    const sizes: number[] = [];
+    b.subscribe("large.*", ({ data }) => sizes.push(data.length));
+    await b.roundTrip();
+    nats.freeze();
+    const size = 500_000;
+    for (let i = 0; i < 40; i++) {
+      a.publish(`large.${i}`, new Uint8Array(size));
+      a.publish(`large.small${i}`, utf8("x"));
+      // Each is sent on its own, so that some wait for others.
+      await new Promise(setImmediate);
+    }
+    nats.thaw();
+    await waitFor("all messages", () => sizes.length === 80 || undefined, 30_000);
+    assert.deepEqual(sizes, Array.from({ length: 40 }, () => [size, 1]).flat());
+  });
+
+  it("says that what listens is no NATS server", REAL, async () => {
+    const answers = ["", "HTTP/1.1 400 Bad Request\r\n\r\n", "INFO {\r\n"];
+    for (const answer of answers) {
+      const stranger = createServer((socket) => {
+        socket.on("error", () => {});
+        socket.end(answer);
+      });
+      const address = await listen(stranger, "127.0.0.1");
+      assert.equal(await code(connect(`nats://127.0.0.1:${address?.port}`)), "unreachable", answer);
+    }
+  });
+
+  it("connects to a server whose first line comes in pieces", REAL, async () => {
+    const { port } = await (shared ??= server("shared"));
+    const proxy = createServer((socket) => {
+      socket.on("error", () => {});
+      const { stream } = pipeTo(port);
+      socket.pipe(stream);
+      let count = 0;
+      stream.on("data", (chunk: Buffer) => {
+        for (const byte of chunk) {
+          // Only the first bytes: a write for each of them takes long.
+          socket.write(Uint8Array.of(byte));
+          if (++count === 20) break;
+        }
+        socket.write(chunk.subarray(20));
+        stream.removeAllListeners("data");
+        stream.pipe(socket);
+      });
+    });
+    proxy.on("connection", (socket) => socket.setNoDelay(true));
+    const address = await listen(proxy, "127.0.0.1");
+    const bus = await connect(`nats://127.0.0.1:${address?.port}`);
+    assert.ok((await bus.roundTrip()) >= 0);
   });
 
   it("says that nobody listens", REAL, async () => {

@@ -426,6 +426,27 @@ describe("a hub of a fleet", () => {
     assert.equal(await fromOf("spread__who"), 3);
   });
 
+  it("spreads the calls of a server evenly, however many calls of other servers a machine has", async () => {
+    const nats = new MemoryNats();
+    const [first, second, other] = [heldServer("run"), heldServer("run"), heldServer("run")];
+    exporting(nats, "h1", { job: first.server, other: other.server });
+    exporting(nats, "h2", { job: second.server });
+    const { client, peers } = importing(nats, [
+      fleetSpecOf("job", { spread: "call" }),
+      fleetSpecOf("other"),
+    ]);
+    await initialize(client);
+    await listToolNames(client);
+    await waitFor("both hubs", () => (peers.all.length === 2 ? true : undefined));
+    const call = (id: string, name: string): void =>
+      client.send({ jsonrpc: "2.0", id, method: "tools/call", params: { name } });
+    for (let i = 0; i < 5; i++) call(`o${i}`, "other__run");
+    await waitFor("the other calls", () => other.started() === 5 || undefined);
+    for (let i = 0; i < 4; i++) call(`j${i}`, "job__run");
+    await waitFor("the calls", () => first.started() + second.started() === 4 || undefined);
+    assert.deepEqual([first.started(), second.started()], [2, 2]);
+  });
+
   it("cancels what it works at for a hub that has died, or that has given it up", async () => {
     const nats = new MemoryNats();
     const held = heldServer("run");

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { skipWithout } from "./requirements.ts";
 import { waitFor } from "./wait.ts";
@@ -59,10 +60,13 @@ export async function startNats(folder: string, config = ""): Promise<NatsServer
     return child;
   };
   let child = await run();
+  // In Deno, `ChildProcess.kill` sends one signal only.
+  const send = (signal: NodeJS.Signals): boolean =>
+    child.pid !== undefined && process.kill(child.pid, signal);
   const end = async (): Promise<void> => {
     const exited = new Promise((resolve) => child.once("exit", resolve));
     if (child.exitCode !== null || child.signalCode !== null) return;
-    child.kill("SIGKILL");
+    send("SIGKILL");
     await exited;
   };
   return {
@@ -72,8 +76,8 @@ export async function startNats(folder: string, config = ""): Promise<NatsServer
     get url() {
       return `nats://127.0.0.1:${port}`;
     },
-    freeze: () => void child.kill("SIGSTOP"),
-    thaw: () => void child.kill("SIGCONT"),
+    freeze: () => void send("SIGSTOP"),
+    thaw: () => void send("SIGCONT"),
     async restart() {
       await end();
       child = await run();

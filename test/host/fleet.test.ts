@@ -4,6 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, it as nodeTest } from "node:test";
 import type { FleetEvent } from "../../src/base/hub-events.ts";
+import { encodeAnnouncement } from "../../src/fleet/announcements.ts";
+import { connectBus } from "../../src/fleet/nats-bus.ts";
+import { Subject } from "../../src/fleet/subjects.ts";
 import { Fleet } from "../../src/host/fleet.ts";
 import { describeFleet } from "../../src/host/fleet-document.ts";
 import type { HostContext } from "../../src/host/context.ts";
@@ -139,6 +142,55 @@ describe("a hub as a member of a fleet", () => {
       ["h2"],
     );
     assert.ok((machines[0]?.roundTrip ?? -1) >= 0);
+  });
+
+  it("imports a limited number of servers of a machine, and tells it by one alert until that ends", async () => {
+    const { url } = await nats("many");
+    const target = {
+      urls: [url],
+      name: "loud",
+      inboxPrefix: "_INBOX_default__",
+      login: { kind: "none" },
+      tls: undefined,
+    } as const;
+    const loud = await connectBus(target, new AbortController().signal);
+    cleanUp.push(() => loud.close());
+    const importing = member(url, {}, { name: "h2", import: ["*"] });
+    const alerts: string[] = [];
+    importing.hub.subscribe(
+      ({ kind, ...event }) =>
+        void (
+          kind === "alert" &&
+          "alert" in event &&
+          alerts.push(`${event.raised} ${event.alert.text}`)
+        ),
+      ["alert"],
+    );
+    await waitFor("the connection", () => importing.fleet.membership);
+    const announce = (count: number): void => {
+      const servers = Array.from({ length: count }, (_, at) => ({ name: `s${at}`, digest: "d" }));
+      const words = { hub: "loud", instance: "i", version: "1", servers };
+      loud.publish(Subject.up("loud"), encodeAnnouncement(words));
+    };
+    for (const count of [300, 400]) {
+      announce(count);
+      await waitFor("the servers", () =>
+        machinesOf(importing).length === 1 &&
+        importing.fleet.membership?.peers.peer("loud")?.servers.size === count &&
+        importing.hub.specs.length === 256
+          ? true
+          : undefined,
+      );
+    }
+    announce(3);
+    await waitFor("the end of the alert", () => alerts.length > 1 || undefined, 15_000);
+    assert.deepEqual(
+      alerts.map((text) => [text.startsWith("true"), text.includes('machine "loud"')]),
+      [
+        [true, true],
+        [false, true],
+      ],
+    );
   });
 
   it("does not pass on what it imports", async () => {

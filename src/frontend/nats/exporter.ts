@@ -1,7 +1,7 @@
 /**
  * frontend/nats/: the hub as an MCP server for machines of its fleet. `exporter.ts` subscribes to the requests for the
  * servers that the hub exports, checks them, and gives them to the code for modern clients; `response.ts` sends an
- * answer. Main type: `Exporter`. Start here.
+ * answer, and `control.ts` has the subscriptions by which its reader controls it. Main type: `Exporter`. Start here.
  */
 import { Buffer } from "node:buffer";
 import { utf8 } from "../../base/bytes.ts";
@@ -38,6 +38,7 @@ import {
   type HeaderReader,
   requestNameOf,
 } from "../modern/request-headers.ts";
+import { ControlSubjects } from "./control.ts";
 import { NatsResponse, refuse } from "./response.ts";
 
 /** A user of the fleet, and the limits of its requests. */
@@ -100,6 +101,7 @@ export class Exporter {
   readonly #options: ExporterOptions;
   readonly #requestReader = new ModernRequestReader();
   readonly #responses = new IdMap<NatsResponse>();
+  readonly #control: ControlSubjects;
   /** Number of requests in flight by `tenant/user`, as the subjects say it. */
   readonly #openOfUser = new Map<string, number>();
   /** Handlers of requests, by user; undefined is the key for users that cannot be told apart. */
@@ -123,7 +125,8 @@ export class Exporter {
 
   constructor(options: ExporterOptions) {
     this.#options = options;
-    const { bus, name } = options;
+    const { bus, clock, name } = options;
+    this.#control = new ControlSubjects(bus, clock);
     this.#unsubscribe.push(
       bus.subscribe(Subject.who, (message) => this.#answer(message)),
       bus.subscribe(Subject.ping(name), (message) => this.#answerPing(message)),
@@ -246,6 +249,7 @@ export class Exporter {
     for (const response of this.#responses.values()) response.abort();
     for (const clients of this.#clients.values()) clients.close();
     for (const unsubscribe of this.#unsubscribe) unsubscribe();
+    this.#control.close();
   }
 
   get #announcement(): Announcement {
@@ -357,6 +361,13 @@ export class Exporter {
       gone: `${bus.inbox}${GONE}${this.#nextKey}`,
       onEnd: this.#onEnd,
     });
+    if (!this.#control.add(response)) {
+      this.#warnOnce(
+        "A request over NATS was dropped: it wants its answer on the subject of another one.",
+      );
+      return;
+    }
+    response.start();
     response.tableKey = this.#nextKey++;
     response.user = `${address.tenant}/${address.user}`;
     this.#openOfUser.set(response.user, (this.#openOfUser.get(response.user) ?? 0) + 1);
@@ -416,6 +427,7 @@ export class Exporter {
   }
 
   readonly #onEnd = (response: NatsResponse): void => {
+    this.#control.remove(response);
     this.#responses.remove(response.tableKey);
     const { user } = response;
     const left = (this.#openOfUser.get(user) ?? 0) - 1;

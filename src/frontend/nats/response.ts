@@ -12,10 +12,10 @@ import {
   WireErrorCode,
 } from "../../fleet/frames.ts";
 import { PART_SIZE, PART_TIMEOUT, PartSender } from "../../fleet/parts.ts";
-import { CONTROL_SUFFIX } from "../../fleet/subjects.ts";
 import { buildError, type EncodedMessage, joinMessage } from "../../jsonrpc/message.ts";
 import type { CancelReason } from "../../protocol/notifications.ts";
 import type { ModernResponder } from "../modern/request.ts";
+import type { Controlled } from "./control.ts";
 
 const NO_BYTES = new Uint8Array();
 /** The least size of a part, in bytes, however little NATS allows. */
@@ -50,14 +50,14 @@ export interface NatsResponseOptions {
  * Its reader controls it on the subject `{reply}.ctl`: an empty message acknowledges a part, a `ka` asks whether the
  * request is still being worked at, and any other message cancels it.
  */
-export class NatsResponse implements ModernResponder {
+export class NatsResponse implements ModernResponder, Controlled {
   readonly isPipe = false;
   /** The key of this response in the exporter's map of responses. */
   tableKey = -1;
   /** Who has sent the request, as its subject says: `tenant/user`. */
   user = "";
+  readonly reply: string;
   readonly #options: NatsResponseOptions;
-  readonly #unsubscribe: () => void;
   #cancelTimer: () => void = () => {};
   #onCancel: ((reason: CancelReason, by: CancelledBy) => void) | undefined;
   #parts: PartSender | undefined;
@@ -66,8 +66,11 @@ export class NatsResponse implements ModernResponder {
 
   constructor(options: NatsResponseOptions) {
     this.#options = options;
-    const { bus, reply } = options;
-    this.#unsubscribe = bus.subscribe(`${reply}${CONTROL_SUFFIX}`, this.#onControl);
+    this.reply = options.reply;
+  }
+
+  /** Begins to show that the request is being worked at. */
+  start(): void {
     this.#keepAlive(FIRST_KEEP_ALIVE);
   }
 
@@ -143,7 +146,7 @@ export class NatsResponse implements ModernResponder {
     return Math.max(this.#options.bus.maxPayload - FRAME_OVERHEAD, MIN_LIMIT);
   }
 
-  readonly #onControl = (message: BusMessage): void => {
+  onControl(message: BusMessage): void {
     if (this.#state === "over") return;
     const isProbe = message.header(Header.frame) === "ka";
     if (isProbe) {
@@ -158,7 +161,7 @@ export class NatsResponse implements ModernResponder {
     this.#publish("end", NO_BYTES);
     this.#finish();
     if (wasOpen) this.#onCancel?.("The client has cancelled the request.", "client");
-  };
+  }
 
   #onAcknowledged(): void {
     const parts = this.#parts;
@@ -195,7 +198,6 @@ export class NatsResponse implements ModernResponder {
     if (this.#state === "over") return;
     this.#state = "over";
     this.#cancelTimer();
-    this.#unsubscribe();
     this.#options.onEnd(this);
   }
 }

@@ -110,6 +110,11 @@ export class OpenRequest implements SentRequest {
     this.hub = hub;
   }
 
+  /** The name of the server in the fleet. */
+  get remote(): string {
+    return this.#owner.remote;
+  }
+
   /** Publishes the request. */
   send(): void {
     const { peers } = this.#owner;
@@ -125,7 +130,7 @@ export class OpenRequest implements SentRequest {
     peers.bus.publish(this.#subject, this.body, { reply: this.reply, headers });
   }
 
-  /** Sends the request to another hub, because it was not delivered to the first. */
+  /** Sends the request to another hub, because it was not delivered to the first. The answer has another subject. */
   resend(hub: string | undefined): void {
     const from = this.hub;
     this.hub = hub;

@@ -13,7 +13,7 @@ import { IdMap } from "../../base/in-flight-map.ts";
 import { type Announcement, readAnnouncement } from "../../fleet/announcements.ts";
 import type { Bus, BusEvent, BusMessage } from "../../fleet/bus.ts";
 import { Header } from "../../fleet/frames.ts";
-import { CONTROL_SUFFIX, hubOf, requestHead, Subject } from "../../fleet/subjects.ts";
+import { CONTROL_SUFFIX, hubOf, inboxForHub, requestHead, Subject } from "../../fleet/subjects.ts";
 import type { OpenRequest } from "./open-request.ts";
 
 /** Times of the watch over hubs that work at requests, in ms. */
@@ -66,10 +66,16 @@ export interface Peer {
   readonly requestHead: string;
   /** Names this peer in the subjects of answers to pings. */
   readonly token: string;
+  /** The beginning of the subjects of its answers to requests. */
+  readonly inbox: string;
+  /** Ends the subscription to its answers; undefined before the first request. */
+  unsubscribe: (() => void) | undefined;
   /** The digests of the lists of the servers that it exports, by the server's name. */
   servers: ReadonlyMap<string, string | undefined>;
   /** Number of requests that are open there, without subscriptions. */
   open: number;
+  /** The same for each of its servers. */
+  readonly openOf: Map<string, number>;
   /** When it was last asked itself what it exports, because somebody said otherwise. */
   askedAt: number;
   /** Number of pings since the last sign of life. */
@@ -138,6 +144,7 @@ export class FleetPeers {
   #serverCount = 0;
   #recoveredAt = -Infinity;
   #askedAgainAt = -Infinity;
+  #nextInbox = 1;
   #isClosed = false;
 
   constructor(options: FleetPeersOptions) {
@@ -242,7 +249,7 @@ export class FleetPeers {
   /** Adds a request and sends it, or keeps it until the connection to NATS is there again. */
   add(request: OpenRequest): void {
     request.key = this.#requests.add(request);
-    request.reply = `${this.#inbox}${request.key}`;
+    request.reply = `${this.#inboxOf(request)}${request.key}`;
     if (this.#connection === "up") request.send();
     else this.#held.push(request);
     this.#count(request, request.hub, 1);
@@ -253,6 +260,17 @@ export class FleetPeers {
   moved(request: OpenRequest, from: string | undefined): void {
     this.#count(request, from, -1);
     this.#count(request, request.hub, 1);
+    request.reply = `${this.#inboxOf(request)}${request.key}`;
+  }
+
+  /** The beginning of the subject of a request's answer. */
+  #inboxOf({ hub }: OpenRequest): string {
+    const peer = hub === undefined ? undefined : this.#peers.get(hub);
+    if (peer === undefined) return this.#inbox;
+    peer.unsubscribe ??= this.bus.subscribe(`${peer.inbox}>`, (message) =>
+      this.#onAnswer(message.subject.slice(peer.inbox.length), message),
+    );
+    return peer.inbox;
   }
 
   remove(request: OpenRequest): void {
@@ -288,6 +306,7 @@ export class FleetPeers {
   close(): void {
     this.#isClosed = true;
     for (const unsubscribe of this.#unsubscribe) unsubscribe();
+    for (const { unsubscribe } of this.#peers.values()) unsubscribe?.();
     this.#cancelBeat?.();
     this.#cancelReconnectTimer();
     this.#endAll(() => new HubError("connectionLost", "The hub is stopping."));
@@ -298,23 +317,28 @@ export class FleetPeers {
     const to = message.subject.slice(this.#inbox.length);
     if (to.startsWith(PING_TOKEN)) this.#onPong(to.slice(PING_TOKEN.length), message);
     else if (to.startsWith(OFFER_TOKEN)) this.#onOffer(to.slice(OFFER_TOKEN.length), message);
-    else if (to.startsWith(PROBE_TOKEN)) {
-      if (message.hasNoResponders)
-        this.#requests.get(Number(to.slice(PROBE_TOKEN.length)))?.forgotten();
-    } else if (to === "who") {
+    else if (to === "who") {
       if (!message.hasNoResponders) this.#onHearsay(message);
-    } else {
-      const request = this.#requests.get(Number(to));
-      if (request === undefined) {
-        // A hub still works at a request that was given up while it did not answer.
-        if (message.header(Header.frame) === "ka")
-          this.bus.publish(`${message.subject}${CONTROL_SUFFIX}`, GIVEN_UP);
-        return;
-      }
-      if (request.hub !== undefined && !message.hasNoResponders) this.#heard(request.hub);
-      request.receive(message);
-    }
+    } else this.#onAnswer(to, message);
   };
+
+  /** @param to the end of the subject: the key of a request, or a probe of it */
+  #onAnswer(to: string, message: BusMessage): void {
+    if (to.startsWith(PROBE_TOKEN)) {
+      if (message.hasNoResponders || message.header(Header.frame) === "end")
+        this.#requests.get(Number(to.slice(PROBE_TOKEN.length)))?.forgotten();
+      return;
+    }
+    const request = this.#requests.get(Number(to));
+    if (request === undefined) {
+      // A hub still works at a request that was given up while it did not answer.
+      if (message.header(Header.frame) === "ka")
+        this.bus.publish(`${message.subject}${CONTROL_SUFFIX}`, GIVEN_UP);
+      return;
+    }
+    if (request.hub !== undefined && !message.hasNoResponders) this.#heard(request.hub);
+    request.receive(message);
+  }
 
   readonly #onUp = ({ subject, data }: BusMessage): void => {
     const announcement = readAnnouncement(data);
@@ -385,9 +409,12 @@ export class FleetPeers {
       version,
       requestHead: requestHead(this.tenant, this.user, hub),
       token: `${instance}.${Buffer.from(hub, "utf8").toString("base64url")}`,
+      inbox: `${inboxForHub(this.bus.inbox, this.#nextInbox++)}.`,
+      unsubscribe: undefined,
       servers,
       askedAt: -Infinity,
       open: 0,
+      openOf: new Map(),
       missed: 0,
       pingedAt: 0,
       lastSeen: this.clock.now(),
@@ -458,7 +485,7 @@ export class FleetPeers {
     this.bus.publish(Subject.ping(peer.name), NO_BYTES, { reply });
   }
 
-  #count({ isSubscription }: OpenRequest, hub: string | undefined, change: number): void {
+  #count({ isSubscription, remote }: OpenRequest, hub: string | undefined, change: number): void {
     const peer = hub === undefined ? undefined : this.#peers.get(hub);
     if (peer === undefined || isSubscription) return;
     if (peer.open === 0 && change > 0) {
@@ -466,6 +493,7 @@ export class FleetPeers {
       if (this.#calls === 0) this.#cancelBeat?.();
     }
     peer.open += change;
+    peer.openOf.set(remote, (peer.openOf.get(remote) ?? 0) + change);
     this.#calls += change;
   }
 
@@ -574,7 +602,7 @@ export class FleetPeers {
     this.#recoveredAt = this.clock.now();
     this.clock.after(WATCH.settle, () => {
       for (const request of before)
-        if (request.isOpen) request.probe(`${this.#inbox}${PROBE_TOKEN}${request.key}`);
+        if (request.isOpen) request.probe(`${this.#inboxOf(request)}${PROBE_TOKEN}${request.key}`);
       this.askAll();
     });
     for (const request of held) if (request.isOpen) request.send();
@@ -605,6 +633,7 @@ export class FleetPeers {
         ),
       );
     }
+    peer.unsubscribe?.();
     this.#emit({ kind: "left", hub: peer.name, servers: [...peer.servers.keys()], reason });
   }
 

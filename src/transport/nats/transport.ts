@@ -48,7 +48,7 @@ export interface FleetTarget {
   readonly hub: string | undefined;
   /**
    * `sticky`: a client keeps the replica that it used first, until that is lost; `call`: each call goes to the replica
-   * with the fewest requests of this hub.
+   * with the fewest requests of this hub to the server.
    */
   readonly spread: "sticky" | "call";
   /** Whether requests are also sent if no hub is known that serves them: a peer may know only the convention. */
@@ -59,6 +59,8 @@ export interface FleetTarget {
 
 /** Maximum numbers of clients whose replica is remembered, and of tasks and rounds whose hub is remembered. */
 const MAX_REMEMBERED = 10_000;
+/** Maximum number of replicas that are compared for a call, so that its time does not grow with the fleet. */
+const MAX_COMPARED = 64;
 /** The longest name of a tool, prompt or resource for which headers are kept, in UTF-16 units. */
 const MAX_KEPT_NAME = 256;
 /** Maximum number of pages of a list that is merged with others. */
@@ -292,10 +294,23 @@ export class NatsTransport implements ServerTransport, RequestOwner {
     return state === undefined ? undefined : this.#owners.get(state);
   }
 
-  /** The replica with the fewest open requests; of several, the next in turn. */
+  /**
+   * The replica with the fewest open requests to this server; of several, the one whose hub has the fewest in all, then the
+   * next in turn. By those of the hub alone, servers that take one call after the other would wait for calls while their
+   * replicas have several.
+   */
   #leastBusy(replicas: readonly Peer[]): Peer {
-    let chosen = replicas[this.#turn++ % replicas.length] as Peer;
-    for (const replica of replicas) if (replica.open < chosen.open) chosen = replica;
+    const { length } = replicas;
+    const first = this.#turn++ % length;
+    let chosen = replicas[first] as Peer;
+    let least = chosen.openOf.get(this.remote) ?? 0;
+    for (let next = 1; next < Math.min(length, MAX_COMPARED); next++) {
+      const replica = replicas[(first + next) % length] as Peer;
+      const open = replica.openOf.get(this.remote) ?? 0;
+      if (open > least || (open === least && replica.open >= chosen.open)) continue;
+      chosen = replica;
+      least = open;
+    }
     return chosen;
   }
 
