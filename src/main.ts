@@ -100,13 +100,22 @@ const context: CommandContext = {
 async function attachFirst(): Promise<number | undefined> {
   if (!argv.includes("attach") && !argv.includes("--shared")) return undefined;
   const { attachToRunningHub } = await import("./cli/attach-to-running-hub.ts");
-  return attachToRunningHub(argv, context).catch(async (error: unknown) =>
-    (await import("./cli/commands.ts")).reportError(error, argv, context),
-  );
+  return attachToRunningHub(argv, context);
 }
 
-const exitCode =
-  (await attachFirst()) ?? (await (await import("./cli/commands.ts")).runCli(argv, context));
+/** Runs the command line; the table of all commands is loaded only if the command is in none of the smaller ones. */
+async function runCommandLine(): Promise<number> {
+  try {
+    const { serveFirst } = await import("./cli/serve-first.ts");
+    const exitCode = (await attachFirst()) ?? (await serveFirst(argv, context));
+    if (exitCode !== undefined) return exitCode;
+  } catch (error) {
+    return (await import("./cli/commands.ts")).reportError(error, argv, context);
+  }
+  return (await import("./cli/commands.ts")).runCli(argv, context);
+}
+
+const exitCode = await runCommandLine();
 
 // Node writes to pipes asynchronously, and exits by itself when the writes are done. The timer ends the process if
 // something else keeps it alive. Other runtimes are ended at once.

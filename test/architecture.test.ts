@@ -223,12 +223,13 @@ describe("the rows of src", () => {
     assert.deepEqual(wrong.map(arrow), []);
   });
 
-  const EARLY = ["src/main.ts", "src/cli/commands.ts", "src/cli/commands/serve.ts"];
+  const EARLY = ["src/main.ts", "src/cli/serve-first.ts", "src/cli/commands/serve.ts"];
 
   it("load nothing of the hub before the manifest is known to be good, nor what is slower to load", () => {
     const { loaded, modules } = loadedFrom(EARLY);
     assert.ok(loaded.has("src/manifest/load.ts"));
     assert.ok(!loaded.has("src/hub/hub.ts"));
+    assert.ok(!loaded.has("src/cli/commands.ts"), "the table of all commands");
     assert.deepEqual(
       modules.filter(({ to }) => to === "node:fs/promises"),
       [],

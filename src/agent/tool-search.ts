@@ -7,7 +7,7 @@ import { JsonObject } from "../base/json.ts";
 import { compileFilter, type Matcher } from "../catalog/filter.ts";
 import { answerHubTool } from "../catalog/search/answers.ts";
 import { type GivenCall, readGivenCall, unknownToolError } from "../catalog/search/given-call.ts";
-import { HOW_TO, HUB_TOOLS, hubToolsOf } from "../catalog/search/hub-tools.ts";
+import { HOW_TO, hubToolItem, hubToolsOf } from "../catalog/search/hub-tools.ts";
 import { estimateTokens } from "../catalog/search/signature.ts";
 import type { ToolIndex } from "../catalog/search/tool-index.ts";
 import { ToolNames } from "../catalog/search/tool-names.ts";
@@ -32,7 +32,7 @@ const SEARCH_TOOL_NAMES = hubToolsOf("search", false);
 
 /** Their definitions. */
 export const SEARCH_TOOLS: readonly ModelTool[] = SEARCH_TOOL_NAMES.map((name) => {
-  const { description, inputSchema } = JSON.parse(textOf(HUB_TOOLS[name].bytes)) as ModelTool;
+  const { description, inputSchema } = JSON.parse(textOf(hubToolItem(name).bytes)) as ModelTool;
   return { name, description, inputSchema };
 });
 

@@ -38,7 +38,8 @@ interface CachedText {
   readonly hasBackslash: boolean;
 }
 
-const textCache: (CachedText | undefined)[] = Array.from({ length: TEXT_CACHE_SIZE });
+const textCache: (CachedText | undefined)[] = [];
+textCache.length = TEXT_CACHE_SIZE;
 
 /**
  * Like `textOf`, but caches short texts that recur, such as keys. A look-up takes a tenth of the time of decoding.

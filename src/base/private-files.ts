@@ -12,6 +12,7 @@ import {
   utimes,
 } from "node:fs/promises";
 import { join } from "node:path";
+import process from "node:process";
 
 /** The flags for opening a file to read: symbolic links are not followed, and pipes and devices do not block. */
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
@@ -32,23 +33,30 @@ export async function ensurePrivateFolder(folder: string): Promise<void> {
 
 /**
  * Reads a regular file of at most `maxLength` bytes, and removes other users' permissions from it. Returns undefined
- * if the path is anything else, or if reading fails. Never rejects.
+ * if the path is anything else, or if reading fails. Never rejects. Reads synchronously: the first use of the
+ * asynchronous file API starts threads, and each of its operations waits for one, which delays the answer to the first
+ * client by more than reading takes.
  */
-export async function readPrivate(
+export function readPrivate(
   path: string,
   maxLength: number,
 ): Promise<Buffer<ArrayBuffer> | undefined> {
+  return Promise.resolve(readPrivateSync(path, maxLength));
+}
+
+function readPrivateSync(path: string, maxLength: number): Buffer<ArrayBuffer> | undefined {
+  const { closeSync, fchmodSync, fstatSync, openSync, readSync } =
+    process.getBuiltinModule("node:fs");
   try {
-    const handle = await open(path, OPEN_FLAGS);
+    const descriptor = openSync(path, OPEN_FLAGS);
     try {
-      const stats = await handle.stat();
+      const stats = fstatSync(descriptor);
       if (!stats.isFile() || stats.size > maxLength) return undefined;
-      if ((stats.mode & 0o077) !== 0) await handle.chmod(0o600);
+      if ((stats.mode & 0o077) !== 0) fchmodSync(descriptor, 0o600);
       const bytes = Buffer.alloc(stats.size);
-      const { bytesRead } = await handle.read(bytes, 0, stats.size, 0);
-      return bytesRead === stats.size ? bytes : undefined;
+      return readSync(descriptor, bytes, 0, stats.size, 0) === stats.size ? bytes : undefined;
     } finally {
-      await handle.close();
+      closeSync(descriptor);
     }
   } catch {
     return undefined;

@@ -22,6 +22,10 @@ interface BunRuntime {
   listen(options: BunListenOptions): BunSocketListener;
   connect(options: BunListenOptions | BunAdoptOptions | BunTcpOptions): Promise<BunSocket>;
   readonly spawn: BunSpawn;
+  readonly CryptoHasher: new (
+    algorithm: "sha256",
+    hmacKey: Uint8Array,
+  ) => { update(bytes: Uint8Array): void; digest(encoding: "hex"): string };
 }
 
 /** The options of `Bun.listen` on a Unix socket, and of `Bun.connect` to one. */
@@ -250,6 +254,17 @@ export const serveOnDeno =
     deno.serve(options, handler));
 
 export const spawnOnBun: BunSpawn | undefined = bun && ((options) => bun.spawn(options));
+
+/**
+ * Computes an HMAC-SHA-256 as hex digits at once. Web Crypto computes it in another thread, which is started for that.
+ */
+export const hmacOnBun =
+  bun &&
+  ((key: Uint8Array, bytes: Uint8Array): string => {
+    const hasher = new bun.CryptoHasher("sha256", key);
+    hasher.update(bytes);
+    return hasher.digest("hex");
+  });
 
 /** The operating system's keychain; undefined if the runtime has no access to it. */
 export const systemKeychain = bun && ((): RuntimeKeychain => bun.secrets);

@@ -9,6 +9,7 @@ import {
   writePrivate,
 } from "../base/private-files.ts";
 import { sleep } from "../base/clock.ts";
+import { hmacOnBun } from "../base/runtime.ts";
 
 /** Computes HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
 export type Hmac = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
@@ -73,6 +74,10 @@ async function readKey(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
 }
 
 async function openHmac(key: Uint8Array<ArrayBuffer>): Promise<Hmac> {
+  if (hmacOnBun !== undefined) {
+    const compute = hmacOnBun;
+    return (bytes) => Promise.resolve(compute(key, bytes));
+  }
   // Uses Web Crypto, because loading node:crypto would double the time of the program's start.
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const imported = await crypto.subtle.importKey("raw", key, algorithm, false, ["sign"]);

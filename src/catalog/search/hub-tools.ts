@@ -121,17 +121,16 @@ const DEFINITIONS: Readonly<Record<HubToolName, object>> = {
   },
 };
 
-/** The items of the hub's tools, as they are listed. */
-export const HUB_TOOLS: Readonly<Record<HubToolName, ListedItem>> = {
-  search_tools: itemOf("search_tools"),
-  describe_tools: itemOf("describe_tools"),
-  call_tool: itemOf("call_tool"),
-  call_read_only_tool: itemOf("call_read_only_tool"),
-  select_tools: itemOf("select_tools"),
-};
+const items = new Map<HubToolName, ListedItem>();
 
-function itemOf(name: HubToolName): ListedItem {
-  return toolItemOf(name, utf8(JSON.stringify(DEFINITIONS[name])));
+/** The item of one of the hub's tools, as it is listed. It is made when it is first needed. */
+export function hubToolItem(name: HubToolName): ListedItem {
+  let item = items.get(name);
+  if (item === undefined) {
+    item = toolItemOf(name, utf8(JSON.stringify(DEFINITIONS[name])));
+    items.set(name, item);
+  }
+  return item;
 }
 
 const SEARCH_TOOLS = ["search_tools", "describe_tools", "call_tool"] as const;

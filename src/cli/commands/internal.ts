@@ -1,6 +1,7 @@
 import process from "node:process";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { usageError } from "../../base/errors.ts";
+import { isTerminal } from "../../terminal/stderr.ts";
 import type { Command, CommandContext } from "../command.ts";
 import { BROKEN_SERVER_MESSAGE, DEMO_SERVERS } from "./demo.ts";
 
@@ -116,8 +117,8 @@ async function runStdioProxy(args: readonly string[]): Promise<number> {
  * Whether stdin is a terminal. Checks file descriptor 0, because using `process.stdin` would open a second stream
  * beside that of the echo server.
  */
-async function isStdinTerminal(): Promise<boolean> {
-  return (await import("node:tty")).isatty(0);
+function isStdinTerminal(): Promise<boolean> {
+  return isTerminal(0);
 }
 
 function misuseError(): Error {

@@ -13,7 +13,7 @@ import type { Manifest } from "../../manifest/manifest.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { type CommandLog, loadManifestLogged } from "../../operations/load-manifest.ts";
 import { formatLogRecord, type LogFormat, makeLogRecord } from "../../terminal/log.ts";
-import { StderrWriter } from "../../terminal/stderr.ts";
+import { isTerminal, StderrWriter } from "../../terminal/stderr.ts";
 import { type ServerSubset, subsetOf } from "../../upstream/profile.ts";
 import { type HttpOptions, readHttpAddress } from "../http-options.ts";
 import type { CommandContext, Invocation } from "../command.ts";
@@ -53,9 +53,7 @@ export async function serve(
   const { logFormat } = given;
   // In a terminal, a person sees what happens: reloads, modes, and which clients come and go.
   const isForPerson =
-    given.hasDefaultLogLevel === true &&
-    logFormat === "text" &&
-    (await import("node:tty")).isatty(2);
+    given.hasDefaultLogLevel === true && logFormat === "text" && (await isTerminal(2));
   const invocation = isForPerson ? { ...given, logLevel: "info" as const } : given;
   const stderrWriter = new StderrWriter((missing) => {
     const text = `${count(missing, "line")} of the log ${missing === 1 ? "is" : "are"} missing: stderr was not read`;
@@ -210,7 +208,7 @@ function printedNotices(
   const printRecord = (text: string, fields: Readonly<Record<string, string>>): void =>
     print(formatLogRecord(makeLogRecord("info", text, fields), logFormat));
   const isOnTerminal = async (descriptor: number): Promise<boolean> =>
-    logFormat === "text" && (await import("node:tty")).isatty(descriptor);
+    logFormat === "text" && (await isTerminal(descriptor));
   return {
     async onListening(url, { token, tokenPlace }, manifest) {
       const text = `serving ${countServers(manifest)} at ${url}`;

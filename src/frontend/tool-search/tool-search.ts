@@ -17,7 +17,7 @@ import { UnroutedTool } from "../../catalog/unrouted-tool.ts";
 import type { Exposure } from "../../manifest/exposures.ts";
 import type { HubSettings, ToolSearchSettings } from "../../manifest/manifest.ts";
 import type { ClientView, SeenServer } from "../../views/client-view.ts";
-import { HUB_TOOLS, type HubToolName, hubToolsOf } from "../../catalog/search/hub-tools.ts";
+import { hubToolItem, type HubToolName, hubToolsOf } from "../../catalog/search/hub-tools.ts";
 
 /** The content of a client's list of tools: all tools, or the hub's own tools for searching, or for selecting them. */
 export type ListForm = "direct" | "search" | "select";
@@ -300,7 +300,7 @@ function hubToolEntry(name: HubToolName): SectionEntry {
     server: "",
     remoteName: name,
     isReadOnly,
-    item: HUB_TOOLS[name],
+    item: hubToolItem(name),
   });
 }
 
