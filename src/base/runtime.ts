@@ -24,8 +24,12 @@ interface BunRuntime {
   readonly spawn: BunSpawn;
   readonly CryptoHasher: new (
     algorithm: "sha256",
-    hmacKey: Uint8Array,
-  ) => { update(bytes: Uint8Array): void; digest(encoding: "hex"): string };
+    hmacKey?: Uint8Array,
+  ) => {
+    update(data: string | Uint8Array): void;
+    digest(): Uint8Array;
+    digest(encoding: "hex"): string;
+  };
 }
 
 /** The options of `Bun.listen` on a Unix socket, and of `Bun.connect` to one. */
@@ -264,6 +268,15 @@ export const hmacOnBun =
     const hasher = new bun.CryptoHasher("sha256", key);
     hasher.update(bytes);
     return hasher.digest("hex");
+  });
+
+/** The SHA-256 hash of bytes, or of a text in UTF-8. */
+export const sha256OnBun =
+  bun &&
+  ((data: string | Uint8Array): Uint8Array => {
+    const hasher = new bun.CryptoHasher("sha256");
+    hasher.update(data);
+    return hasher.digest();
   });
 
 /** The operating system's keychain; undefined if the runtime has no access to it. */

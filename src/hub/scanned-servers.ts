@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { setTimeout } from "node:timers";
+import { clearTimeout, setTimeout } from "node:timers";
 import { utf8 } from "../base/bytes.ts";
 import { nextTurn } from "../base/turns.ts";
 import type { Alerts } from "../base/alerts.ts";
@@ -71,6 +71,8 @@ export class ScannedServers {
   #isStale = false;
   #isClosed = false;
   #waiters: (() => void)[] = [];
+  /** Ends the delay of a scan that has not begun; undefined: there is none. */
+  #endDelay: (() => void) | undefined;
   /** What was found of each server, by its name; absent: not scanned yet. */
   readonly #found = new Map<string, readonly EntryFinding[]>();
   /** For a listing, the one without the entries that are hidden, and which these are. */
@@ -95,6 +97,7 @@ export class ScannedServers {
   changed(): void {
     this.#isStale = true;
     this.#servers = undefined;
+    if (this.#awaited.length > 0) this.#endDelay?.();
     if (this.#isScanning || this.#isClosed) return;
     this.#isScanning = true;
     void this.#scanAll();
@@ -103,6 +106,7 @@ export class ScannedServers {
   /** Resolves when all that is listed now is scanned, or the hub is closing. */
   async settled(): Promise<void> {
     if (!this.#isScanning || this.#isClosed) return;
+    this.#endDelay?.();
     await new Promise<void>((resolve) => this.#waiters.push(resolve));
   }
 
@@ -212,11 +216,13 @@ export class ScannedServers {
 
   close(): void {
     this.#isClosed = true;
+    this.#endDelay?.();
     this.#settle();
   }
 
   async #scanAll(): Promise<void> {
     try {
+      if (this.#awaited.length === 0) await this.#delay();
       await nextTurn();
       let passes = 0;
       while (this.#isStale && !this.#isClosed) {
@@ -243,6 +249,17 @@ export class ScannedServers {
       this.#isScanning = false;
       this.#settle();
     }
+  }
+
+  /** Waits for `SCAN_DELAY` ms, or until somebody wants the result. */
+  async #delay(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, SCAN_DELAY);
+    timer.unref();
+    this.#endDelay = resolve;
+    await promise;
+    clearTimeout(timer);
+    this.#endDelay = undefined;
   }
 
   #settle(): void {
@@ -378,6 +395,12 @@ function rest(): Promise<void> {
     setTimeout(resolve, REST);
   });
 }
+
+/**
+ * Delay of a scan that nobody waits for, in ms. A client that has just come lists what servers had in earlier runs, and
+ * scanning that at once would double the time until it has the list.
+ */
+const SCAN_DELAY = 50;
 
 /** What `shownListing` says of a listing of which nothing is hidden. */
 const WHOLE = JSON.stringify([false, []]);
