@@ -70,11 +70,16 @@ export class SharedFile {
   /** @returns undefined if there is no file; no bytes if it cannot be read */
   async readBytes(): Promise<Uint8Array | undefined> {
     const bytes = await readPrivate(this.path, this.#max);
-    if (bytes !== undefined) return bytes;
-    // Something that is there and cannot be read counts as damaged, as an empty file does.
+    if (bytes !== undefined || !(await this.#isThere())) return bytes;
+    // Another process may have written the file meanwhile. What is there and cannot be read counts as damaged, as an
+    // empty file does.
+    return (await readPrivate(this.path, this.#max)) ?? new Uint8Array();
+  }
+
+  #isThere(): Promise<boolean> {
     return lstat(this.path).then(
-      () => new Uint8Array(),
-      () => undefined,
+      () => true,
+      () => false,
     );
   }
 
@@ -119,10 +124,7 @@ export class SharedFile {
   /** Removes the file. @returns whether there was one. @throws {HubError} storeBroken or storeBusy */
   async remove(): Promise<boolean> {
     return withFileLock(`${this.path}.lock`, NEVER, async () => {
-      const isThere = await lstat(this.path).then(
-        () => true,
-        () => false,
-      );
+      const isThere = await this.#isThere();
       await rm(this.path, { force: true, recursive: true }).catch((error: unknown) => {
         throw writeErrorOf(dirname(this.path), error);
       });

@@ -4,6 +4,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -12,7 +13,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { diskApprovals } from "../../src/approval/disk.ts";
+import { diskApprovals, SharedFile } from "../../src/approval/disk.ts";
 
 async function inFolder(run: (folder: string, file: string) => Promise<void>): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "toolmux-approvals-"));
@@ -116,5 +117,24 @@ describe("what was allowed for good", () => {
       assert.equal(await diskApprovals(folder).forgetFirstHints("other"), false);
       assert.equal(await diskApprovals(folder).forgetFirstHints("s"), true);
       assert.deepEqual(await readOnly(["a", false], ["b", true]), ["b"]);
+    }));
+});
+
+describe("a file that processes share", () => {
+  it("is read whole if another process writes it for the first time meanwhile", () =>
+    inFolder(async (folder, path) => {
+      const file = new SharedFile(path, 1000);
+      for (let turns = 0; turns < 20; turns++) {
+        const reading = file.read();
+        for (let n = 0; n < turns; n++) await Promise.resolve();
+        writeFileSync(join(folder, "written"), "all of it");
+        renameSync(join(folder, "written"), path);
+        const text = await reading;
+        assert.ok(text === undefined || text === "all of it", `${turns}: ${JSON.stringify(text)}`);
+        rmSync(path);
+      }
+      assert.equal(await file.read(), undefined);
+      mkdirSync(path);
+      assert.equal(await file.read(), "", "what is there and no file is damaged");
     }));
 });
