@@ -141,11 +141,29 @@ export async function stopSharedHubs(
   context: HostContext,
   isPatient: boolean,
 ): Promise<readonly RunningHub[]> {
-  const hubs = await findSharedHubs(manifest, context);
+  const hubs = await findStartedHubs(manifest, context);
   await Promise.all(hubs.map((hub) => tellToEnd(hub, context, isPatient)));
   const limit = STOP_LIMIT + (isPatient ? DRAIN_LIMIT : 0);
   await Promise.all(hubs.map((hub) => untilEnded(hub, context, limit)));
   return hubs;
+}
+
+/** Time within which a hub at which clients can attach has its control socket, in ms. */
+const CONTROL_LIMIT = 1000;
+
+/** The shared hubs of a manifest, also one that has just been started, and is not found by its control socket yet. */
+async function findStartedHubs(
+  manifest: Manifest,
+  context: HostContext,
+): Promise<readonly RunningHub[]> {
+  const hubs = await findSharedHubs(manifest, context);
+  if (hubs.length > 0 || !(await isAttachable(manifest.sources, context))) return hubs;
+  const find = async (): Promise<readonly RunningHub[] | undefined> => {
+    const found = await findSharedHubs(manifest, context);
+    return found.length > 0 ? found : undefined;
+  };
+  const { signal } = context;
+  return (await lookFor(find, { limit: CONTROL_LIMIT, interval: POLL_INTERVAL, signal })) ?? [];
 }
 
 async function tellToEnd(
@@ -208,14 +226,20 @@ export async function untilNoSharedHub(
   { env, platform, signal }: Pick<HostContext, "env" | "platform" | "signal">,
   onWait: () => void,
 ): Promise<void> {
+  for (let isFirst = true; await isAttachable(sources, { env, platform }); isFirst = false) {
+    if (isFirst) onWait();
+    await abortable(sleep(PLACE_INTERVAL), signal);
+  }
+}
+
+/** Whether clients can attach to a shared hub of this version. @param sources the files of its manifest */
+async function isAttachable(
+  sources: readonly string[],
+  { env, platform }: Pick<HostContext, "env" | "platform">,
+): Promise<boolean> {
   const name = ownAttachName(await attachKey(sources, env), VERSION);
   const paths = runFolders({ env, platform }, process.getuid?.() ?? -1).map(({ path }) =>
     join(path, name),
   );
-  for (let isFirst = true; ; isFirst = false) {
-    const states = await Promise.all(paths.map(probe));
-    if (!states.includes("alive")) return;
-    if (isFirst) onWait();
-    await abortable(sleep(PLACE_INTERVAL), signal);
-  }
+  return (await Promise.all(paths.map(probe))).includes("alive");
 }
