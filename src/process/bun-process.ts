@@ -1,5 +1,10 @@
 import { closeSync } from "node:fs";
-import { type BunFileSink, inputOfWebStream, outputOfBunSink } from "../base/byte-streams.ts";
+import {
+  type BunFileSink,
+  type CancellableInput,
+  inputOfWebStream,
+  outputOfBunSink,
+} from "../base/byte-streams.ts";
 import type { BunSpawn, BunSubprocess, SocketPair } from "../base/runtime.ts";
 import { adoptSocket, type SocketConnection } from "../base/unix-socket.ts";
 import type {
@@ -53,8 +58,8 @@ export function startWithBun(
   return {
     pid: child.pid,
     stdin: stdin ? inputOfSocket(stdin.own) : inputOf(child.stdin),
-    stdout: stdout ? outputOfSocket(stdout.own) : outputOf(child.stdout),
-    stderr: outputOf(stderr === "pipe" ? child.stderr : undefined),
+    stdout: outputOf(stdout ? readerOf(stdout.own) : inputOfWebStream(child.stdout)),
+    stderr: outputOf(stderr === "pipe" ? inputOfWebStream(child.stderr) : undefined),
     exited: exit.promise,
     onExit: (listener) => void listeners.push(listener),
   };
@@ -81,7 +86,7 @@ function openChannel(makePair: () => SocketPair | undefined): Channel | undefine
 function inputOfSocket(socket: SocketConnection): ProcessInput {
   const broken = Promise.withResolvers<void>();
   let isOpen = true;
-  // What the process writes to its stdin is dropped. When it closes its end, that stream has ended, too.
+  // A process writes nothing to its stdin: only the end of that stream counts, which tells that its end is closed.
   const onEnd = (): void => {
     if (isOpen && socket.isPeerGone()) broken.resolve();
   };
@@ -101,30 +106,24 @@ function inputOfSocket(socket: SocketConnection): ProcessInput {
   };
 }
 
-function outputOfSocket(socket: SocketConnection): ProcessOutput {
-  const ended = Promise.withResolvers<void>();
+/** A socket as an input, at which nothing arrives before there is a reader. */
+function readerOf(socket: SocketConnection): CancellableInput {
   const { input } = socket;
-  // Nothing may arrive before there is a reader.
   input.pause();
   return {
     read(onChunk, onEnd) {
-      void ended.promise.then(onEnd);
-      input.read(onChunk, ended.resolve);
+      input.read(onChunk, onEnd);
       input.resume();
     },
     pause: () => input.pause(),
     resume: () => input.resume(),
-    ended: ended.promise,
-    destroy() {
-      ended.resolve();
-      socket.destroy();
-    },
+    cancel: () => socket.destroy(),
   };
 }
 
-function outputOf(stream: ReadableStream<Uint8Array> | undefined): ProcessOutput {
+/** @param input undefined: there is no output */
+function outputOf(input: CancellableInput | undefined): ProcessOutput {
   const ended = Promise.withResolvers<void>();
-  const input = stream && inputOfWebStream(stream);
   if (input === undefined) ended.resolve();
   return {
     read(onChunk, onEnd) {
