@@ -7,7 +7,13 @@ import {
   outputOfBunSink,
   outputOfNodeStream,
 } from "./byte-streams.ts";
-import { duplicateDescriptor, enlargePipe, stdinOnBun, stdoutOnBun } from "./runtime.ts";
+import {
+  duplicateDescriptor,
+  enlargePipe,
+  statsOfDescriptor,
+  stdinOnBun,
+  stdoutOnBun,
+} from "./runtime.ts";
 import { adoptSocket, type AdoptedSocket } from "./unix-socket.ts";
 
 /** The process's own stdin. */
@@ -50,18 +56,9 @@ const LARGE_WRITE = 32 * 1024;
  * @returns undefined if it is no socket, or the runtime cannot use it
  */
 function socketAt(fd: 0 | 1): AdoptedSocket | undefined {
-  if (stdinOnBun === undefined || !isSocket(fd)) return undefined;
+  if (stdinOnBun === undefined || statsOfDescriptor(fd)?.isSocket() !== true) return undefined;
   const own = duplicateDescriptor(fd);
   return own === undefined ? undefined : adoptSocket(own);
-}
-
-function isSocket(fd: number): boolean {
-  try {
-    return process.getBuiltinModule("node:fs").fstatSync(fd).isSocket();
-  } catch {
-    // The descriptor is closed.
-    return false;
-  }
 }
 
 function outputOfSocket(socket: AdoptedSocket, onBroken: (error: unknown) => void): ByteOutput {

@@ -1,4 +1,5 @@
 import type { Buffer } from "node:buffer";
+import type { Stats } from "node:fs";
 import process from "node:process";
 import {
   type BunFileSink,
@@ -302,7 +303,7 @@ const C_FUNCTIONS = {
   socketpair: { args: ["i32", "i32", "i32", "ptr"], returns: "i32" },
 };
 
-/** What `cLibrary` has found; null: there is no such library. */
+/** The result of `cLibrary`; null: there is no such library; undefined: it was not looked for. */
 let loadedLibrary: CLibrary | null | undefined;
 
 /** The C library; undefined elsewhere than on Bun, Linux with glibc, and macOS. Loading it takes 0.7 ms. */
@@ -335,6 +336,15 @@ const F_SETPIPE_SZ = 1031;
  */
 export function enlargePipe(fd: number): void {
   linuxLibrary()?.fcntl(fd, F_SETPIPE_SZ, MAX_PIPE_SIZE);
+}
+
+/** The file, pipe, socket or device behind a file descriptor; undefined if the descriptor is closed. */
+export function statsOfDescriptor(fd: number): Stats | undefined {
+  try {
+    return process.getBuiltinModule("node:fs").fstatSync(fd);
+  } catch {
+    return undefined;
+  }
 }
 
 const F_DUPFD_CLOEXEC = 1030;

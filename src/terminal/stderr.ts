@@ -2,7 +2,7 @@ import type { Stats } from "node:fs";
 import process from "node:process";
 import { utf8 } from "../base/bytes.ts";
 import type { LogLevel } from "../base/hub-events.ts";
-import { ownStderr } from "../base/runtime.ts";
+import { ownStderr, statsOfDescriptor } from "../base/runtime.ts";
 import { wrapText } from "./columns.ts";
 import { removeMarks, sanitizeForTerminal } from "./visible.ts";
 
@@ -37,8 +37,7 @@ export const MESSAGE_PREFIX = "toolmux: ";
  * one takes up to 8 ms.
  */
 export function terminalOf(name: "stdout" | "stderr"): NodeJS.WriteStream | undefined {
-  const stats = statsOf(name === "stdout" ? 1 : 2);
-  if (stats?.isCharacterDevice() !== true) return undefined;
+  if (!mayBeTerminal(name === "stdout" ? 1 : 2)) return undefined;
   const stream = process[name];
   return stream.isTTY ? stream : undefined;
 }
@@ -167,7 +166,7 @@ function openStderr(): WriteText {
 }
 
 function isPipe(fd: number): boolean {
-  const stats = statsOf(fd);
+  const stats = statsOfDescriptor(fd);
   return stats !== undefined && (stats.isFIFO() || stats.isSocket());
 }
 
@@ -181,20 +180,11 @@ export async function isTerminal(fd: number): Promise<boolean> {
 
 function mayBeTerminal(fd: number): boolean {
   if (process.platform === "win32") return true;
-  const stats = statsOf(fd);
+  const stats = statsOfDescriptor(fd);
   return stats !== undefined && stats.isCharacterDevice() && !isNullDevice(stats);
 }
 
 function isNullDevice({ rdev }: Stats): boolean {
   const { statSync } = process.getBuiltinModule("node:fs");
   return statSync("/dev/null", { throwIfNoEntry: false })?.rdev === rdev;
-}
-
-/** The file, pipe or device behind a file descriptor; undefined if the descriptor is closed. */
-function statsOf(fd: number): Stats | undefined {
-  try {
-    return process.getBuiltinModule("node:fs").fstatSync(fd);
-  } catch {
-    return undefined;
-  }
 }

@@ -59,7 +59,7 @@ async function printCompletion(
 
 async function runDemoServer([name, ...rest]: readonly string[]): Promise<number> {
   const server = DEMO_SERVERS.find((one) => one === name);
-  const isUsable = server !== undefined && rest.length === 0 && !(await isStdinTerminal());
+  const isUsable = server !== undefined && rest.length === 0 && !(await isTerminal(STDIN));
   if (!isUsable) throw misuseError();
   if (server === "broken") {
     console.warn(BROKEN_SERVER_MESSAGE);
@@ -79,7 +79,7 @@ async function runScriptServer(
   [json, ...rest]: readonly string[],
   { env }: CommandContext,
 ): Promise<number> {
-  if (json === undefined || rest.length > 0 || (await isStdinTerminal())) throw misuseError();
+  if (json === undefined || rest.length > 0 || (await isTerminal(STDIN))) throw misuseError();
   const { serveStdio } = await import("@modelcontextprotocol/server/stdio");
   const { createScriptServer, killScripts } = await import("../../agent-files/script-server.ts");
   process.once("exit", killScripts);
@@ -95,7 +95,7 @@ async function runScriptServer(
 
 /** Runs the server that `toolmux bench` measures if none is named. */
 async function runEchoServer(args: readonly string[]): Promise<number> {
-  if (args.length > 0 || (await isStdinTerminal())) throw misuseError();
+  if (args.length > 0 || (await isTerminal(STDIN))) throw misuseError();
   const { serveEcho } = await import("../../bench/echo-server.ts");
   await serveEcho();
   return 0;
@@ -113,13 +113,8 @@ async function runStdioProxy(args: readonly string[]): Promise<number> {
   return run({ folder, delay: Number(delay), command, args: rest });
 }
 
-/**
- * Whether stdin is a terminal. Checks file descriptor 0, because using `process.stdin` would open a second stream
- * beside that of the echo server.
- */
-function isStdinTerminal(): Promise<boolean> {
-  return isTerminal(0);
-}
+/** The file descriptor of stdin. `process.stdin` would open a second stream beside that of the echo server. */
+const STDIN = 0;
 
 function misuseError(): Error {
   return usageError(
