@@ -106,8 +106,9 @@ async function attachFirst(): Promise<number | undefined> {
 /** Runs the command line; the table of all commands is loaded only if the command is in none of the smaller ones. */
 async function runCommandLine(): Promise<number> {
   try {
-    const { serveFirst } = await import("./cli/serve-first.ts");
-    const exitCode = (await attachFirst()) ?? (await serveFirst(argv, context));
+    const exitCode =
+      (await attachFirst()) ??
+      (await (await import("./cli/serve-first.ts")).serveFirst(argv, context));
     if (exitCode !== undefined) return exitCode;
   } catch (error) {
     return (await import("./cli/commands.ts")).reportError(error, argv, context);
