@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
-import { clearTimeout, setTimeout } from "node:timers";
+import { setTimeout } from "node:timers";
 import { utf8 } from "../base/bytes.ts";
+import { settlesWithin } from "../base/clock.ts";
 import { nextTurn } from "../base/turns.ts";
 import type { Alerts } from "../base/alerts.ts";
 import type { EventBus } from "../base/hub-events.ts";
@@ -253,12 +254,9 @@ export class ScannedServers {
 
   /** Waits for `SCAN_DELAY` ms, or until somebody wants the result. */
   async #delay(): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, SCAN_DELAY);
-    timer.unref();
-    this.#endDelay = resolve;
-    await promise;
-    clearTimeout(timer);
+    const wanted = Promise.withResolvers<void>();
+    this.#endDelay = wanted.resolve;
+    await settlesWithin(SCAN_DELAY, wanted.promise);
     this.#endDelay = undefined;
   }
 
