@@ -383,7 +383,7 @@ export class EventBus {
   #isDeferring = false;
   #changes = 0;
 
-  /** How often a listener was added or removed: while this stays the same, so does `hasListeners`. */
+  /** The number of listeners added or removed so far. While it stays the same, so does `hasListeners`. */
   get changes(): number {
     return this.#changes;
   }

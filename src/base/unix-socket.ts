@@ -22,7 +22,7 @@ export interface SocketConnection {
 
 /** A connection of a socket that was connected before this process took it over. */
 export interface AdoptedSocket extends SocketConnection {
-  /** Whether nothing can be written any more, as far as that was noticed. */
+  /** True once the end of the connection was noticed: nothing can be written any more. */
   readonly isClosed: boolean;
 }
 

@@ -115,15 +115,15 @@ class SocketTransport implements OpenTransport {
   readonly #connect: Connect;
   readonly #closed = Promise.withResolvers<void | Error>();
   readonly #info = Promise.withResolvers<ServerInfo>();
-  /** What was received and is not read yet. */
+  /** The received chunks that the client has not read yet. */
   readonly #received: Uint8Array[] = [];
   #reader: ((result: IteratorResult<Uint8Array>) => void) | undefined;
-  /** What the system has not taken yet, and what comes after that. */
+  /** The rest of an incomplete write; `#waiting`: the frames to write after it. */
   #unsent: Uint8Array | undefined;
   #waiting: Uint8Array[] = [];
   #socket: BunSocket | undefined;
   #state: "connecting" | "open" | "closed" = "connecting";
-  /** Whether a connection was lost that the client has used. */
+  /** True if the client has used the connection, and it was lost. */
   #isLoss = false;
   closeError?: Error;
 

@@ -232,7 +232,7 @@ export async function untilNoSharedHub(
   }
 }
 
-/** Whether clients can attach to a shared hub of this version. @param sources the files of its manifest */
+/** Tells if clients can attach to a shared hub of this version. @param sources the files of its manifest */
 async function isAttachable(
   sources: readonly string[],
   { env, platform }: Pick<HostContext, "env" | "platform">,

@@ -19,7 +19,7 @@ export interface Imports {
   readonly servers: ReadonlyMap<string, string | undefined>;
   /** The hubs of which servers are left out, because of the limit of each; in order of name. */
   readonly limitedHubs: readonly string[];
-  /** Whether servers are left out because of the limit of all together. */
+  /** True if servers are left out because of the limit of all together. */
   readonly isLimited: boolean;
 }
 

@@ -871,11 +871,11 @@ function outcomeOf(end: CallEnd): CallOutcome {
   return end.failed ? "failed" : "answered";
 }
 
-/** Which events of calls have listeners. `changes`: that of the bus when this was found out. */
+/** The kinds of events of calls that have listeners. `changes`: that of the bus when they were looked up. */
 interface WantedEvents {
   readonly starts: boolean;
   readonly ends: boolean;
-  /** Whether listeners want the end of every call, and not only notable ones. */
+  /** True if a listener wants the end of every call, and not only of notable ones. */
   readonly allEnds: boolean;
   readonly changes: number;
 }
@@ -889,14 +889,14 @@ export class CallLog {
   tracer: Tracer | undefined;
   readonly #bus: EventBus;
   #lastNumber = 0;
-  /** What listeners of the bus want, and the bus's `changes` when that was asked. */
+  /** The last result of `#listeners`. */
   #wanted: WantedEvents = { starts: false, ends: false, allEnds: false, changes: -1 };
 
   constructor(bus: EventBus) {
     this.#bus = bus;
   }
 
-  /** What listeners want. Asked only after a change: a call wants to know it five times. */
+  /** The wanted events, which are looked up only after a change: a call asks for them five times. */
   get #listeners(): WantedEvents {
     const bus = this.#bus;
     const { changes } = bus;
