@@ -17,6 +17,10 @@ import type { HostContext } from "./context.ts";
 /** Time within which a started hub must have opened its control socket, and how often that is looked at, in ms. */
 const START_LIMIT = 15_000;
 const POLL_INTERVAL = 25;
+/** Time after which a hub that has not answered counts as one that runs, such as a suspended one, in ms. */
+const ANSWER_LIMIT = 1000;
+/** Maximum time that a killed hub has to end, in ms. */
+const EXIT_LIMIT = 5000;
 /** How often a hub that takes another one's place looks whether that has ended, in ms. */
 const PLACE_INTERVAL = 500;
 /** Time that a hub has to end after it was told to, beside what it may wait for open requests, in ms. */
@@ -74,6 +78,29 @@ async function findOwnHub(
   return (await findSharedHubs(manifest, context)).find(({ version }) => version === VERSION);
 }
 
+/**
+ * The running shared hub of a manifest and this version. The system accepts connections for a process that was killed
+ * until its last thread has ended, so only an answer shows that a hub runs.
+ * @returns `none` if there is none; undefined if one was killed, and its sockets are still open
+ */
+async function findUnlessKilled(
+  manifest: Manifest,
+  context: HostContext,
+): Promise<RunningHub | "none" | undefined> {
+  const hub = await findOwnHub(manifest, context);
+  if (hub === undefined) return "none";
+  const { signal } = context;
+  try {
+    await clientOfHub(hub, { signal, timeout: ANSWER_LIMIT })("GET /hub");
+  } catch (error) {
+    signal.throwIfAborted();
+    const isLate = error instanceof Error && error.name === "TimeoutError";
+    const isAnswer = error instanceof HubError && error.code !== "hubNotRunning";
+    if (!isLate && !isAnswer) return undefined;
+  }
+  return hub;
+}
+
 /** What `startSharedHub` found or started. */
 export interface StartedHub {
   readonly hub: RunningHub;
@@ -95,8 +122,12 @@ export async function startSharedHub(
   areNamed: boolean,
 ): Promise<StartedHub> {
   const find = (): Promise<RunningHub | undefined> => findOwnHub(manifest, context);
-  const running = await find();
-  if (running !== undefined) return { hub: running, wasRunning: true };
+  const running = await lookFor(() => findUnlessKilled(manifest, context), {
+    limit: EXIT_LIMIT,
+    interval: POLL_INTERVAL,
+    signal: context.signal,
+  });
+  if (running !== undefined && running !== "none") return { hub: running, wasRunning: true };
   const { env, cwd, platform } = context;
   const { sources } = manifest;
   const key = await attachKey(sources, env);
