@@ -9,7 +9,7 @@ import {
 } from "./byte-streams.ts";
 import {
   duplicateDescriptor,
-  enlargePipe,
+  enlargeBuffer,
   statsOfDescriptor,
   stdinOnBun,
   stdoutOnBun,
@@ -28,16 +28,13 @@ export function ownStdin(): ByteInput {
  * @param onBroken called once with the error of the first write that fails
  */
 export function ownStdout(onBroken: (error: unknown) => void): ByteOutput {
-  const socket = socketAt(1);
-  if (socket !== undefined) return outputOfSocket(socket, onBroken);
-  if (stdoutOnBun === undefined) return outputOfNodeStream(process.stdout, onBroken);
-  const output = outputOfBunSink(stdoutOnBun(), onBroken);
-  let isPipeEnlarged = false;
+  const output = openStdout(onBroken);
+  let isEnlarged = false;
   return {
     write(bytes) {
-      if (!isPipeEnlarged && bytes.length >= LARGE_WRITE) {
-        isPipeEnlarged = true;
-        enlargePipe(1);
+      if (!isEnlarged && bytes.length >= LARGE_WRITE) {
+        isEnlarged = true;
+        enlargeBuffer(1);
       }
       return output.write(bytes);
     },
@@ -46,7 +43,14 @@ export function ownStdout(onBroken: (error: unknown) => void): ByteOutput {
   };
 }
 
-/** A write of at least this size, in bytes, causes the pipe to be enlarged. */
+function openStdout(onBroken: (error: unknown) => void): ByteOutput {
+  const socket = socketAt(1);
+  if (socket !== undefined) return outputOfSocket(socket, onBroken);
+  if (stdoutOnBun === undefined) return outputOfNodeStream(process.stdout, onBroken);
+  return outputOfBunSink(stdoutOnBun(), onBroken);
+}
+
+/** A write of at least this size, in bytes, causes the buffer to be enlarged. */
 const LARGE_WRITE = 32 * 1024;
 
 /**
