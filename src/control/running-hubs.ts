@@ -1,8 +1,5 @@
 import { Buffer } from "node:buffer";
-import { request as httpRequest, type IncomingMessage } from "node:http";
 import process from "node:process";
-import { createInterface } from "node:readline";
-import { Readable } from "node:stream";
 import * as v from "valibot";
 import { HubError } from "../base/errors.ts";
 import type { Env, SystemEnvironment } from "../base/paths.ts";
@@ -10,7 +7,9 @@ import { HubClient, type HubClientOptions } from "../frontend/hub-client.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { HUBS_VARIABLE, parseOuterHubs } from "../process/outer-hubs.ts";
 import { NO_CREDENTIALS } from "../transport/http/target.ts";
+import { EventParser } from "../transport/http/event-parser.ts";
 import { HttpTransport } from "../transport/http/transport.ts";
+import { makeFetch } from "../transport/http-client/fetch.ts";
 import { type ControlClient, controlClient } from "./client.ts";
 import { readHubFile } from "./hub-file.ts";
 import { faultOfFolder, probe, runFolders, socketsIn } from "./socket-files.ts";
@@ -18,8 +17,11 @@ import { API_PATH, MCP_PATH, errorSchema, type EventDocument, type HubFile } fro
 
 /** Time limit of a request that does not wait for a server, in ms. */
 const REQUEST_TIMEOUT = 10_000;
-/** Maximum size of an MCP message from a hub, in bytes. */
+/** Maximum size of an MCP message, an event or an answer of a hub, in bytes. */
 const MAX_MESSAGE = 256 * 1024 * 1024;
+
+/** The origin of the URLs of a hub. The connection goes to its socket. */
+const ORIGIN = "http://localhost";
 
 /** A hub of this user that runs now. */
 export interface RunningHub extends HubFile {
@@ -104,11 +106,13 @@ export interface HubAnswer {
 export async function askHub(hub: RunningHub, request: HubRequest): Promise<HubAnswer> {
   const { timeout = REQUEST_TIMEOUT, signal } = request;
   const limited = AbortSignal.any([signal, AbortSignal.timeout(timeout)]);
-  const response = await send(hub, { ...request, signal: limited }).catch((error: unknown) => {
+  try {
+    const response = await send(hub, { ...request, signal: limited }, MAX_MESSAGE);
+    return await readAnswer(response);
+  } catch (error) {
     signal.throwIfAborted();
-    throw error;
-  });
-  return readAnswer(response);
+    throw isLost(error) ? notRunning(hub, error) : error;
+  }
 }
 
 /**
@@ -126,12 +130,10 @@ export function clientOfHub(
 }
 
 /** @throws {HubError} the hub's own error */
-async function readAnswer(response: IncomingMessage): Promise<HubAnswer> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of response) chunks.push(chunk as Buffer);
-  const text = Buffer.concat(chunks).toString();
+async function readAnswer(response: Response): Promise<HubAnswer> {
+  const text = await response.text();
   const document = text === "" ? undefined : (JSON.parse(text) as unknown);
-  const { statusCode: status = 0 } = response;
+  const { status } = response;
   if (status < 400) return { status, document };
   const result = v.safeParse(errorSchema, document);
   const { code, message } = result.success
@@ -159,64 +161,50 @@ const PASSED_HEADERS = ["content-type", "cache-control"];
  * @throws {HubError} `hubNotRunning` if the hub has ended; the signal's reason
  */
 export async function forwardToHub(hub: RunningHub, request: RawHubRequest): Promise<Response> {
-  const incoming = await sendRaw(hub, request);
-  const headers = PASSED_HEADERS.flatMap((name) => {
-    const value = incoming.headers[name];
-    return typeof value === "string" ? [[name, value] as const] : [];
+  const { status, headers, body } = await sendRaw(hub, request, Infinity);
+  const passed = PASSED_HEADERS.flatMap((name) => {
+    const value = headers.get(name);
+    return value === null ? [] : [[name, value] as const];
   });
-  const { statusCode: status = 500 } = incoming;
-  const hasBody = status !== 204 && status !== 304;
-  if (!hasBody) incoming.resume();
-  const body = hasBody ? (Readable.toWeb(incoming) as unknown as ReadableStream<Uint8Array>) : null;
-  return new Response(body, { status, headers: Object.fromEntries(headers) });
+  return new Response(body, { status, headers: Object.fromEntries(passed) });
 }
 
-/** Opens a request and returns the response, whose body is not read. */
+/** Sends a request and returns the response, whose body is not read. @param maxBody see `FetchInit` */
 function send(
   hub: RunningHub,
   { method = "GET", path, body, signal }: HubRequest,
-): Promise<IncomingMessage> {
+  maxBody: number,
+): Promise<Response> {
   const text = typeof body === "object" ? JSON.stringify(body) : body;
   const bytes = text === undefined ? undefined : Buffer.from(text);
   const headers: Record<string, string> =
     bytes === undefined ? {} : { "Content-Type": "application/json" };
-  return sendRaw(hub, { method, path: `${API_PATH}${path}`, headers, body: bytes, signal });
+  const request = { method, path: `${API_PATH}${path}`, headers, body: bytes, signal };
+  return sendRaw(hub, request, maxBody);
 }
 
-function sendRaw(
+async function sendRaw(
   hub: RunningHub,
-  { method, path, headers: given, body, signal }: RawHubRequest,
-): Promise<IncomingMessage> {
-  return new Promise((resolve, reject) => {
-    const headers = {
-      ...given,
-      Host: "localhost",
-      ...(body !== undefined && { "Content-Length": body.length }),
-    };
-    const outgoing = httpRequest(
-      { socketPath: hub.socket, method, path, headers, signal },
-      (response) => {
-        signal.removeEventListener("abort", onAbort);
-        resolve(response);
-      },
-    );
-    // Under Deno, a request that is aborted at the wrong moment gets neither an error nor a response.
-    const onAbort = (): void => {
-      reject(signal.reason as Error);
-      outgoing.destroy();
-    };
-    signal.addEventListener("abort", onAbort, { once: true });
-    outgoing.once("error", (error) => {
-      signal.removeEventListener("abort", onAbort);
-      const message = `The hub with process id ${hub.pid} does not answer: ${error.message}`;
-      reject(
-        signal.aborted
-          ? (signal.reason as Error)
-          : new HubError("hubNotRunning", message, { cause: error }),
-      );
-    });
-    outgoing.end(body);
-  });
+  { method, path, headers, body, signal }: RawHubRequest,
+  maxBody: number,
+): Promise<Response> {
+  const fetch = makeFetch({ socketPath: hub.socket, ca: undefined, env: {} });
+  try {
+    return await fetch(ORIGIN + path, { method, headers, body: body ?? null, signal, maxBody });
+  } catch (error) {
+    signal.throwIfAborted();
+    throw notRunning(hub, error);
+  }
+}
+
+/** Whether the connection has ended before the response. */
+function isLost(error: unknown): boolean {
+  return error instanceof HubError && error.code === "answerLost";
+}
+
+function notRunning({ pid }: RunningHub, cause: unknown): HubError {
+  const message = `The hub with process id ${pid} does not answer. It has probably ended.`;
+  return new HubError("hubNotRunning", message, { cause });
 }
 
 /**
@@ -233,7 +221,7 @@ export function connectToHub(
   const query = mode === undefined ? "" : `?mode=${encodeURIComponent(mode)}`;
   const transport = new HttpTransport({
     server: "toolmux",
-    url: new URL(MCP_PATH + query, "http://localhost"),
+    url: new URL(MCP_PATH + query, ORIGIN),
     socketPath: socket,
     transport: "http",
     headers: {},
@@ -277,34 +265,33 @@ export async function openEvents(
   signal: AbortSignal,
   path = "/events",
 ): Promise<AsyncGenerator<HubStreamItem>> {
-  const response = await send(hub, { path: `${path}?${query}`, signal });
-  if ((response.statusCode ?? 0) >= 400) await readAnswer(response);
+  const response = await send(hub, { path: `${path}?${query}`, signal }, Infinity);
+  if (response.status >= 400) await readAnswer(response);
   return readEvents(response, signal);
 }
 
-async function* readEvents(
-  response: IncomingMessage,
-  signal: AbortSignal,
-): AsyncGenerator<HubStreamItem> {
-  const lines = createInterface({ input: response, crlfDelay: Infinity });
-  // Not every runtime ends the response of an aborted request.
-  const onAbort = (): void => lines.close();
-  signal.addEventListener("abort", onAbort, { once: true });
+async function* readEvents({ body }: Response, signal: AbortSignal): AsyncGenerator<HubStreamItem> {
+  const reader = body?.getReader();
+  const items: HubStreamItem[] = [];
+  const parser = new EventParser(MAX_MESSAGE, {
+    event(kind, data) {
+      const document: unknown = JSON.parse(data.toString());
+      if (kind === "gap") items.push({ kind, first: (document as { first: number }).first });
+      else items.push({ kind: "event", event: document as EventDocument });
+    },
+    oversized() {},
+  });
   try {
-    if (signal.aborted) return;
-    let kind = "";
-    for await (const line of lines) {
-      if (line.startsWith("event: ")) kind = line.slice("event: ".length);
-      if (!line.startsWith("data: ")) continue;
-      const document = JSON.parse(line.slice("data: ".length)) as unknown;
-      if (kind === "gap") yield { kind, first: (document as { first: number }).first };
-      else yield { kind: "event", event: document as EventDocument };
+    for (;;) {
+      const { value } = (await reader?.read()) ?? {};
+      if (value === undefined || signal.aborted) return;
+      parser.push(Buffer.from(value.buffer, value.byteOffset, value.byteLength));
+      yield* items.splice(0);
     }
   } catch (error) {
     // A hub that ends closes the connection in the middle of the response. Then the events just end, without an error.
-    if (!signal.aborted && (error as NodeJS.ErrnoException).code !== "ECONNRESET") throw error;
+    if (!signal.aborted && !isLost(error)) throw error;
   } finally {
-    signal.removeEventListener("abort", onAbort);
-    response.destroy();
+    await reader?.cancel().catch(() => {});
   }
 }

@@ -14,6 +14,8 @@ export interface FetchInit {
   readonly signal?: AbortSignal | null;
   /** The narrowest network scope (`network-scope.ts`) that the address may have; absent: any. */
   readonly allowedScope?: number;
+  /** Maximum size of the response body, in bytes; by default 16 MiB. A longer body fails with messageTooLarge. */
+  readonly maxBody?: number;
 }
 
 /**
@@ -22,7 +24,7 @@ export interface FetchInit {
  */
 export type Fetch = (url: string | URL, init?: FetchInit) => Promise<Response>;
 
-/** Maximum size of a response body, in bytes. A longer body fails with messageTooLarge. */
+/** The default of `FetchInit.maxBody`, and what is kept of a longer body that is not read, in bytes. */
 const MAX_BODY = 16 * 1024 * 1024;
 
 /**
@@ -34,7 +36,7 @@ const MAX_BYTES_PER_TURN = 8 * 1024;
 
 /**
  * Makes a `fetch` for single requests with the same proxies and certificates as the transports. It follows no
- * redirects, reads up to 16 MiB of a body, and opens a connection per request.
+ * redirects and opens a connection per request.
  */
 export function makeFetch(options: ConnectOptions): Fetch {
   const share = new ReadShare(MAX_BYTES_PER_TURN);
@@ -53,13 +55,12 @@ export function makeFetch(options: ConnectOptions): Fetch {
 }
 
 function request(pool: HttpConnectionPool, url: URL, init: FetchInit): Promise<Response> {
-  const { method = "GET", body = null, signal } = init;
+  const { method = "GET", body = null, signal, maxBody = MAX_BODY } = init;
   const headers = new Headers(init.headers);
   if (body instanceof URLSearchParams && !headers.has("content-type")) {
     headers.set("content-type", "application/x-www-form-urlencoded;charset=UTF-8");
   }
   headers.set("accept-encoding", "identity");
-  headers.set("connection", "close");
   for (const name of ["host", "content-length", "transfer-encoding"]) headers.delete(name);
   const headerLines = [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join("");
   const bodyPieces =
@@ -88,19 +89,27 @@ function request(pool: HttpConnectionPool, url: URL, init: FetchInit): Promise<R
       headerLines,
       body: bodyPieces,
     };
-    pool.send(pooledRequest, {
+    const handle = pool.send(pooledRequest, {
       head({ status, headers: responseHeaders }: ResponseHead) {
         const hasNoBody = [204, 205, 304].includes(status);
-        const stream = new ReadableStream<Uint8Array>({
-          start: (created) => void (controller = created),
+        const source = {
+          start: (created: ReadableStreamDefaultController<Uint8Array>) =>
+            void (controller = created),
+          pull: () => handle.resume(),
           cancel: end,
-        });
+        };
+        const kept = new ByteLengthQueuingStrategy({ highWaterMark: MAX_BODY });
+        const stream = new ReadableStream<Uint8Array>(source, kept);
         resolve(new Response(hasNoBody ? null : stream, { status, headers: [...responseHeaders] }));
       },
       body(bytes: Buffer) {
         size += bytes.length;
-        if (size <= MAX_BODY) controller?.enqueue(bytes);
-        else failWith(new HubError("messageTooLarge", `The answer of ${url.host} is too large.`));
+        if (size > maxBody) {
+          failWith(new HubError("messageTooLarge", `The answer of ${url.host} is too large.`));
+          return;
+        }
+        controller?.enqueue(bytes);
+        if ((controller?.desiredSize ?? 1) <= 0) handle.pause();
       },
       end() {
         end();
