@@ -544,6 +544,33 @@ describe("single requests", () => {
     await server.allClosed();
   });
 
+  it("fail when the answer is longer than it may be", async () => {
+    const server = await RawHttpServer.start((received) => received.respond(200, {}, "12345"));
+    assert.equal(await (await dial(server.url, { maxBody: 5 })).text(), "12345");
+    const reading = dial(server.url, { maxBody: 4 }).then((response) => response.text());
+    await assert.rejects(reading, { code: "messageTooLarge" });
+    await server.allClosed();
+  });
+
+  it("take a limited part of an answer that nobody reads", async () => {
+    const [size, part] = [24 * 1024 * 1024, new Uint8Array(1024 * 1024)];
+    const server = await RawHttpServer.start((received) => {
+      const response = received.beginResponse(200, {});
+      for (let sent = 0; sent < size; sent += part.length) response.write(part);
+      response.end();
+    });
+    const unread = await dial(server.url, { maxBody: Infinity });
+    const [socket] = server.sockets;
+    // Others take their turns with it: it has time for its whole answer, twice.
+    for (let others = 0; others < 2; others++) {
+      const read = await dial(server.url, { maxBody: Infinity });
+      assert.equal((await read.arrayBuffer()).byteLength, size);
+    }
+    assert.ok((socket?.writableLength ?? 0) > size / 8);
+    assert.equal((await unread.arrayBuffer()).byteLength, size);
+    await server.allClosed();
+  });
+
   it("end when they are given up, also in the middle of the answer", async () => {
     const server = await RawHttpServer.start((received) =>
       received.beginResponse(200, {}).write("half"),
