@@ -21,6 +21,8 @@ const POLL_INTERVAL = 25;
 const ANSWER_LIMIT = 1000;
 /** Maximum time that a killed hub has to end, in ms. */
 const EXIT_LIMIT = 5000;
+/** Time within which a hub at which clients can attach has its control socket, in ms. */
+const CONTROL_LIMIT = 1000;
 /** How often a hub that takes another one's place looks whether that has ended, in ms. */
 const PLACE_INTERVAL = 500;
 /** Time that a hub has to end after it was told to, beside what it may wait for open requests, in ms. */
@@ -36,7 +38,8 @@ export interface SharedHubDocument extends HubDocument {
 }
 
 /**
- * The running shared hubs of a manifest, the oldest first: one, or several of different versions.
+ * The running shared hubs of a manifest, the oldest first: one, or several of different versions. A hub at which clients
+ * can attach already is waited for until it has its control socket, too.
  * @throws {HubError} usage if the manifest hides its hubs
  */
 export async function findSharedHubs(
@@ -48,10 +51,17 @@ export async function findSharedHubs(
       "The manifest has control = false under [hub], so its shared hub can neither be shown nor controlled.";
     throw new HubError("usage", text, { hint: "Remove that line." });
   }
-  const running = (await findRunningHubs(context)).filter(isSharedHub);
-  if (running.length === 0) return [];
   const id = await manifestIdentity(manifest, context.env);
-  return running.filter(({ manifestId }) => manifestId === id);
+  const find = async (): Promise<readonly RunningHub[]> =>
+    (await findRunningHubs(context)).filter((hub) => isSharedHub(hub) && hub.manifestId === id);
+  const found = await find();
+  if (found.length > 0 || !(await isAttachable(manifest.sources, context))) return found;
+  const findAny = async (): Promise<readonly RunningHub[] | undefined> => {
+    const hubs = await find();
+    return hubs.length > 0 ? hubs : undefined;
+  };
+  const { signal } = context;
+  return (await lookFor(findAny, { limit: CONTROL_LIMIT, interval: POLL_INTERVAL, signal })) ?? [];
 }
 
 /** What there is to know about the running shared hubs of a manifest. */
@@ -172,29 +182,11 @@ export async function stopSharedHubs(
   context: HostContext,
   isPatient: boolean,
 ): Promise<readonly RunningHub[]> {
-  const hubs = await findStartedHubs(manifest, context);
+  const hubs = await findSharedHubs(manifest, context);
   await Promise.all(hubs.map((hub) => tellToEnd(hub, context, isPatient)));
   const limit = STOP_LIMIT + (isPatient ? DRAIN_LIMIT : 0);
   await Promise.all(hubs.map((hub) => untilEnded(hub, context, limit)));
   return hubs;
-}
-
-/** Time within which a hub at which clients can attach has its control socket, in ms. */
-const CONTROL_LIMIT = 1000;
-
-/** The shared hubs of a manifest, also one that has just been started, and is not found by its control socket yet. */
-async function findStartedHubs(
-  manifest: Manifest,
-  context: HostContext,
-): Promise<readonly RunningHub[]> {
-  const hubs = await findSharedHubs(manifest, context);
-  if (hubs.length > 0 || !(await isAttachable(manifest.sources, context))) return hubs;
-  const find = async (): Promise<readonly RunningHub[] | undefined> => {
-    const found = await findSharedHubs(manifest, context);
-    return found.length > 0 ? found : undefined;
-  };
-  const { signal } = context;
-  return (await lookFor(find, { limit: CONTROL_LIMIT, interval: POLL_INTERVAL, signal })) ?? [];
 }
 
 async function tellToEnd(

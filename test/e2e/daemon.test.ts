@@ -1,6 +1,13 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { appendFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
@@ -143,6 +150,30 @@ describe("toolmux daemon", () => {
       );
       assert.deepEqual([started.code, started.wasRunning], [0, false]);
       assert.notEqual(started.pid, ended.pid);
+      await run(folder, "daemon", "stop");
+    }));
+
+  it("finds a hub that clients can attach to, and whose control socket is not open yet", () =>
+    withTestFolder({ servers: { a: scripted("", { lazy: true }) } }, async (folder) => {
+      const { pid } = await runJson<{ pid: number }>(folder, "daemon", "start");
+      const socket = controlSocketOf(folder, pid);
+      const control = [socket, socket.replace(/sock$/, "json")];
+      const attachSocket = attachSocketOf(folder);
+      for (const path of [...control, attachSocket]) renameSync(path, `${path}.away`);
+      const open = createServer((connection) => {
+        connection.resume();
+        for (const path of control) if (!existsSync(path)) renameSync(`${path}.away`, path);
+      });
+      open.listen(attachSocket);
+      await once(open, "listening");
+      const { hubs } = await runJson<Status>(folder, "daemon", "status");
+      assert.deepEqual(
+        hubs.map((hub) => hub.pid),
+        [pid],
+      );
+      open.close();
+      await once(open, "close");
+      renameSync(`${attachSocket}.away`, attachSocket);
       await run(folder, "daemon", "stop");
     }));
 
