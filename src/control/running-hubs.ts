@@ -197,7 +197,7 @@ async function sendRaw(
   }
 }
 
-/** Whether the connection has ended before the response. */
+/** Tells if an error means that the connection ended before the whole response arrived. */
 function isLost(error: unknown): boolean {
   return error instanceof HubError && error.code === "answerLost";
 }
@@ -279,7 +279,9 @@ async function* readEvents({ body }: Response, signal: AbortSignal): AsyncGenera
       if (kind === "gap") items.push({ kind, first: (document as { first: number }).first });
       else items.push({ kind: "event", event: document as EventDocument });
     },
-    oversized() {},
+    oversized() {
+      throw new HubError("messageTooLarge", "An event of the hub is too large.");
+    },
   });
   try {
     for (;;) {

@@ -70,7 +70,19 @@ export async function describeSharedHubs(
   context: HostContext,
 ): Promise<readonly SharedHubDocument[]> {
   const hubs = await findSharedHubs(manifest, context);
-  return Promise.all(hubs.map((hub) => describeHub(hub, context)));
+  const documents = await Promise.all(
+    hubs.map((hub) => describeHub(hub, context).catch(undefinedIfEnded)),
+  );
+  return documents.filter((document) => document !== undefined);
+}
+
+/** Handles the error of a request to a hub that may have ended since it was found. @throws any other error */
+function undefinedIfEnded(error: unknown): undefined {
+  if (!hasHubEnded(error)) throw error;
+}
+
+function hasHubEnded(error: unknown): boolean {
+  return error instanceof HubError && error.code === "hubNotRunning";
 }
 
 async function describeHub(hub: RunningHub, { signal }: HostContext): Promise<SharedHubDocument> {
@@ -104,9 +116,8 @@ async function findUnlessKilled(
     await clientOfHub(hub, { signal, timeout: ANSWER_LIMIT })("GET /hub");
   } catch (error) {
     signal.throwIfAborted();
-    const isLate = error instanceof Error && error.name === "TimeoutError";
-    const isAnswer = error instanceof HubError && error.code !== "hubNotRunning";
-    if (!isLate && !isAnswer) return undefined;
+    // Any other error shows that it runs: it is late, or refuses.
+    if (hasHubEnded(error)) return undefined;
   }
   return hub;
 }
@@ -195,10 +206,7 @@ async function tellToEnd(
   isPatient: boolean,
 ): Promise<void> {
   const query = isPatient ? { drain: `${DRAIN_LIMIT}ms` } : {};
-  await clientOfHub(hub, { signal })("POST /stop", { query }).catch((error: unknown) => {
-    // It has ended meanwhile.
-    if (!(error instanceof HubError && error.code === "hubNotRunning")) throw error;
-  });
+  await clientOfHub(hub, { signal })("POST /stop", { query }).catch(undefinedIfEnded);
 }
 
 async function untilEnded(hub: RunningHub, context: HostContext, limit: number): Promise<void> {
