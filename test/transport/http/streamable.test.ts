@@ -553,7 +553,8 @@ describe("single requests", () => {
   });
 
   it("take a limited part of an answer that nobody reads", async () => {
-    const [size, part] = [24 * 1024 * 1024, new Uint8Array(1024 * 1024)];
+    // More than is kept here (16 MiB) and in the kernel (36 MiB by the defaults of Linux) together.
+    const [size, part] = [72 * 1024 * 1024, new Uint8Array(1024 * 1024)];
     const server = await RawHttpServer.start((received) => {
       const response = received.beginResponse(200, {});
       for (let sent = 0; sent < size; sent += part.length) response.write(part);
@@ -561,11 +562,9 @@ describe("single requests", () => {
     });
     const unread = await dial(server.url, { maxBody: Infinity });
     const [socket] = server.sockets;
-    // Others take their turns with it: it has time for its whole answer, twice.
-    for (let others = 0; others < 2; others++) {
-      const read = await dial(server.url, { maxBody: Infinity });
-      assert.equal((await read.arrayBuffer()).byteLength, size);
-    }
+    // Another one takes its turns with it: it has time for its whole answer.
+    const read = await dial(server.url, { maxBody: Infinity });
+    assert.equal((await read.arrayBuffer()).byteLength, size);
     assert.ok((socket?.writableLength ?? 0) > size / 8);
     assert.equal((await unread.arrayBuffer()).byteLength, size);
     await server.allClosed();
