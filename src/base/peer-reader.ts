@@ -176,15 +176,15 @@ export class PeerReader implements Waiter {
   }
 
   run(): boolean {
-    this.#isWaiting = false;
+    // Still counts as waiting while it handles chunks: a receiver that resumes it must not let it wait a second time.
     while (!this.#isClosed && !this.#isPaused) {
       const chunk = this.#pending.shift();
       if (chunk === undefined) break;
       if (this.#handle(chunk) && !this.share.isSpent) continue;
       if (this.#pending.length === 0) break;
-      this.#isWaiting = !this.#isPaused && !this.#isClosed;
-      return this.#isWaiting;
+      if (!this.#isPaused && !this.#isClosed) return true;
     }
+    this.#isWaiting = false;
     if (this.#isClosed || this.#isPaused) return false;
     this.#setReading(true);
     const ends = this.#onEnd;

@@ -108,6 +108,31 @@ describe("what a peer sends", () => {
     assert.equal(source.isReading, true);
   });
 
+  it("waits once, also if its receiver asks for more with each portion", async () => {
+    /** A share that counts how often it is looked at. */
+    class CountedShare extends ReadShare {
+      looks = 0;
+
+      override get isSpent(): boolean {
+        this.looks++;
+        return super.isSpent;
+      }
+    }
+    const share = new CountedShare(1000);
+    let handled = 0;
+    const reader = new PeerReader(share, {
+      receive(bytes) {
+        handled += bytes.length;
+        reader.resume();
+      },
+      failed: () => assert.fail("nothing throws"),
+      setReading() {},
+    });
+    reader.push(Buffer.alloc(100_000));
+    await untilTrue(() => handled === 100_000);
+    assert.ok(share.looks <= 4 * 100, `${share.looks} looks in 100 turns`);
+  });
+
   it("is handled in portions that take some milliseconds at most, whatever a byte costs", async () => {
     let handled = 0;
     const portions: number[] = [];
