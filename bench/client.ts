@@ -129,26 +129,39 @@ async function list(job: {
   return { ready, size, p50: median(times) };
 }
 
+/** What one process needs from its start, in ms: until `initialize` is answered, and until its tools are listed. */
+interface FirstList {
+  readonly initialized: number;
+  readonly listed: number;
+  /** CPU time of the process until its tools are listed; NaN if there is no /proc. */
+  readonly cpu: number;
+}
+
 /**
- * Starts the peer `runs` times, and lists its tools once each time.
- * @returns the times from the start of the process to the list
- * @throws if there are not exactly `tools` tools in it
+ * Starts the peers in turn, `runs` times each, and lists the tools of each process once.
+ * @returns for each peer, its processes
+ * @throws if there are not exactly `tools` tools in a list
  */
 async function first(job: {
-  readonly peer: Command;
+  readonly peers: readonly Command[];
   readonly tools: number;
   readonly runs: number;
-}): Promise<readonly number[]> {
-  const times: number[] = [];
+}): Promise<readonly (readonly FirstList[])[]> {
+  const lists = job.peers.map((): FirstList[] => []);
   for (let run = 0; run < job.runs; run++) {
-    const peer = new Peer(job.peer);
-    peer.initialize();
-    const names = peer.listTools();
-    times.push(performance.now() - peer.started);
-    if (names.length !== job.tools) throw new Error(`${names.length} tools in the first list`);
-    await peer.end();
+    for (const [at, command] of job.peers.entries()) {
+      const peer = new Peer(command);
+      peer.initialize();
+      const initialized = performance.now() - peer.started;
+      const names = peer.listTools();
+      const listed = performance.now() - peer.started;
+      const cpu = (readUsage(peer.pid)?.cpu ?? NaN) / 1000;
+      lists[at]?.push({ initialized, listed, cpu });
+      if (names.length !== job.tools) throw new Error(`${names.length} tools in the first list`);
+      await peer.end();
+    }
   }
-  return times;
+  return lists;
 }
 
 /**

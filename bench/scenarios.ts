@@ -191,7 +191,7 @@ function long(name: string, title: string, measure: Scenario["measure"]): Scenar
 async function measureStart(stage: Stage, { starts: runs }: Plan): Promise<Table> {
   const [known, fresh] = [stage.hub(1), stage.hub(1)];
   // This run saves a snapshot of the server, from which the measured starts take its instructions.
-  await runJob("first", { peer: known.peer, tools: 1, runs: 1 });
+  await runJob("first", { peers: [known.peer], tools: 1, runs: 1 });
   const hello = { command: stage.hello(), speaksFirst: true };
   const peers = [hello, { command: known.peer }, { command: fresh.peer }];
   const [least = NaN, ...rest] = (await runJob("start", { peers, runs })).map(median);
@@ -267,7 +267,8 @@ async function measureSnapshots(stage: Stage, { starts: runs }: Plan): Promise<T
   // In this run all servers answer, so that the hub saves snapshots of them.
   await runJob("list", { peer, tools: 200, runs: 0 });
   for (const name of servers.filter((_, at) => at % 3 === 1)) writeFileSync(join(mutes, name), "");
-  const times = await runJob("first", { peer, tools: 200, runs });
+  const [lists = []] = await runJob("first", { peers: [peer], tools: 200, runs });
+  const times = lists.map(({ listed }) => listed);
   rmSync(mutes, { recursive: true });
   return { toolmux: { "median ms": median(times), "worst ms": Math.max(...times) } };
 }
@@ -516,9 +517,9 @@ async function measureAttachedCalls(stage: Stage, { pace }: Plan, flight: number
 async function measureAttachedStart(stage: Stage, { starts: runs }: Plan): Promise<Table> {
   const [alone, attached] = [stage.hub(1).peer, stage.attached().peer];
   // The first start saves a snapshot, and starts the shared hub.
-  for (const peer of [alone, attached]) await runJob("first", { peer, tools: 1, runs: 1 });
-  const peers = [{ command: alone }, { command: attached }];
-  const [aloneRuns = [], attachedRuns = []] = await runJob("start", { peers, runs });
+  await runJob("first", { peers: [alone, attached], tools: 1, runs: 1 });
+  const lists = await runJob("first", { peers: [alone, attached], tools: 1, runs });
+  const [aloneRuns = [], attachedRuns = []] = lists.map((each) => each.map(({ listed }) => listed));
   const times = [aloneRuns, attachedRuns].map(median);
   return {
     private: { ms: times[0] ?? NaN },
@@ -529,7 +530,7 @@ async function measureAttachedStart(stage: Stage, { starts: runs }: Plan): Promi
 async function measureAttachedProcess(stage: Stage, { idle: { rest } }: Plan): Promise<Table> {
   const { peer } = stage.attached();
   // The client that starts the hub loads more than those that come later.
-  await runJob("first", { peer, tools: 1, runs: 1 });
+  await runJob("first", { peers: [peer], tools: 1, runs: 1 });
   const job = { peer, tools: 1, rest, duration: 1000 };
   const { own, rss } = await runJob("idle", job, { duration: rest });
   return { attached: { "own MB": (own ?? NaN) / 1e6, "RSS MB": (rss ?? NaN) / 1e6 } };
@@ -657,7 +658,7 @@ async function measureSoak(stage: Stage): Promise<Table> {
 /** The cost of the control socket: a hub with an open one, and a hub with `control = false`. */
 async function measureControl(stage: Stage, { starts, pace }: Plan): Promise<Table> {
   const hubs = [stage.hub(1), stage.hub(1, {}, { hub: { control: false } })];
-  for (const { peer } of hubs) await runJob("first", { peer, tools: 1, runs: 1 });
+  await runJob("first", { peers: hubs.map(({ peer }) => peer), tools: 1, runs: 1 });
   const peers = hubs.map(({ peer: command }) => ({ command }));
   const [open = NaN, none = NaN] = (await runJob("start", { peers, runs: 2 * starts })).map(median);
   const memory: number[][] = [[], []];
