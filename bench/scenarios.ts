@@ -154,7 +154,11 @@ export const SCENARIOS: readonly Scenario[] = [
       (stage, plan) => measureAttachedCalls(stage, plan, flight),
     ),
   ),
-  long("attach-start", "the first list of a hub alone, and at a shared hub", measureAttachedStart),
+  long(
+    "attach-start",
+    "the first answer of a hub alone, and at a shared hub",
+    measureAttachedStart,
+  ),
   long("attach-memory", "an attached process with nothing to do", measureAttachedProcess),
   long(
     "attach-clients",
@@ -518,8 +522,8 @@ async function measureAttachedStart(stage: Stage, { starts: runs }: Plan): Promi
   const [alone, attached] = [stage.hub(1).peer, stage.attached().peer];
   // The first start saves a snapshot, and starts the shared hub.
   await runJob("first", { peers: [alone, attached], tools: 1, runs: 1 });
-  const lists = await runJob("first", { peers: [alone, attached], tools: 1, runs });
-  const [aloneRuns = [], attachedRuns = []] = lists.map((each) => each.map(({ listed }) => listed));
+  const peers = [{ command: alone }, { command: attached }];
+  const [aloneRuns = [], attachedRuns = []] = await runJob("start", { peers, runs });
   const times = [aloneRuns, attachedRuns].map(median);
   return {
     private: { ms: times[0] ?? NaN },
