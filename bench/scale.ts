@@ -268,7 +268,7 @@ export async function attachedClients(job: {
   const starter = new Peer(job.peer);
   starter.initialize();
   const env = job.peer.env;
-  const key = await attachKey([job.manifest], env);
+  const key = attachKey([job.manifest], env);
   const folders = runFolders({ env, platform: process.platform }, process.getuid?.() ?? -1);
   const socket = folders
     .map(({ path }) => join(path, ownAttachName(key, VERSION)))

@@ -1,4 +1,6 @@
+import { Buffer } from "node:buffer";
 import process from "node:process";
+import { sha256 } from "../base/bytes.ts";
 import type { Env } from "../base/paths.ts";
 import { ATTACH_PROTOCOL } from "./handshake.ts";
 
@@ -18,16 +20,24 @@ export interface AttachName {
  * The key of the hubs that this user's clients share for a manifest: 12 hexadecimal digits.
  * @param sources the files of the manifest, absolute, in the order of merging
  */
-export async function attachKey(sources: readonly string[], env: Env): Promise<string> {
-  const { realpath } = process.getBuiltinModule("node:fs/promises");
-  const files = await Promise.all(sources.map((file) => realpath(file).catch(() => file)));
+export function attachKey(sources: readonly string[], env: Env): string {
+  const files = sources.map(realPathOf);
   const text = JSON.stringify([
     process.getuid?.() ?? -1,
     files,
     env["TOOLMUX_SERVERS"]?.trim() ?? "",
   ]);
-  const { createHash } = process.getBuiltinModule("node:crypto");
-  return createHash("sha256").update(text).digest("hex").slice(0, KEY_LENGTH);
+  return Buffer.from(sha256(text)).toString("hex").slice(0, KEY_LENGTH);
+}
+
+/** The path of a file without links; the same path if the file cannot be found. */
+function realPathOf(file: string): string {
+  const { realpathSync } = process.getBuiltinModule("node:fs");
+  try {
+    return realpathSync.native(file);
+  } catch {
+    return file;
+  }
 }
 
 export function formatAttachName({ key, protocol, version }: AttachName): string {

@@ -1,5 +1,4 @@
 import { Buffer } from "node:buffer";
-import { lstat, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
 import { lookFor, pause, systemClock } from "../base/clock.ts";
@@ -112,7 +111,7 @@ async function tryHubs(
   silent: Set<string>,
   isWanted: (version: string) => boolean,
 ): Promise<JoinResult | undefined> {
-  const found = (await socketsOf(options)).filter((it) => isWanted(it.version));
+  const found = socketsOf(options).filter((it) => isWanted(it.version));
   for (const { path } of found) {
     if (silent.has(path)) continue;
     const result = await attachTo(path, options);
@@ -127,29 +126,32 @@ interface FoundSocket {
   readonly version: string;
 }
 
-/** The attach sockets of a key that can be trusted, the newest version first. */
-async function socketsOf({
+/**
+ * The attach sockets of a key that can be trusted, the newest version first. Looks for them synchronously: the
+ * asynchronous file API would start threads for a few short operations.
+ */
+function socketsOf({
   env,
   platform,
   key,
-}: Pick<JoinOptions, "env" | "platform" | "key">): Promise<readonly FoundSocket[]> {
+}: Pick<JoinOptions, "env" | "platform" | "key">): readonly FoundSocket[] {
   const uid = process.getuid?.() ?? -1;
-  const folders = runFolders({ env, platform }, uid).map(({ path }) => socketsIn(path, key, uid));
-  const found = (await Promise.all(folders)).flat();
+  const folders = runFolders({ env, platform }, uid);
+  const found = folders.flatMap(({ path }) => socketsIn(path, key, uid));
   return found.toSorted((a, b) => compareVersions(b.version, a.version));
 }
 
-async function socketsIn(folder: string, key: string, uid: number): Promise<FoundSocket[]> {
+function socketsIn(folder: string, key: string, uid: number): readonly FoundSocket[] {
+  const { lstatSync, readdirSync } = process.getBuiltinModule("node:fs");
   try {
-    const names = (await readdir(folder)).flatMap((name) => {
+    const names = readdirSync(folder).flatMap((name) => {
       const parsed = parseAttachName(name);
       const isOfKey = parsed?.key === key && parsed.protocol === ATTACH_PROTOCOL;
       return isOfKey ? [{ path: join(folder, name), version: parsed.version }] : [];
     });
-    if (names.length === 0 || (await faultOfFolder(folder, uid)) !== undefined) return [];
-    const stats = await Promise.all(names.map(({ path }) => lstat(path)));
-    return names.filter((_, at) => {
-      const file = stats[at];
+    if (names.length === 0 || faultOfFolder(folder, uid) !== undefined) return [];
+    return names.filter(({ path }) => {
+      const file = lstatSync(path, { throwIfNoEntry: false });
       return file?.isSocket() === true && (uid === -1 || file.uid === uid);
     });
   } catch {

@@ -35,7 +35,7 @@ const HOW_TO_START =
 /** All hubs of this user. @throws {HubError} hubNotRunning if there is none */
 export async function runningHubs(context: CommandContext): Promise<readonly RunningHub[]> {
   const hubs = await findRunningHubs(context);
-  for (const { path, fault } of await findIgnoredFolders(context))
+  for (const { path, fault } of findIgnoredFolders(context))
     context.terminal.note(sanitizeLine(`hubs in ${path} are not looked for: ${fault}`));
   if (hubs.length === 0) throw new HubError("hubNotRunning", NONE_RUNS, { hint: HOW_TO_START });
   return hubs;

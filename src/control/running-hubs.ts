@@ -40,7 +40,7 @@ export async function findRunningHubs(
 }
 
 async function findIn(folder: string, uid: number): Promise<readonly RunningHub[]> {
-  const sockets = await socketsIn(folder, uid);
+  const sockets = socketsIn(folder, uid);
   const hubs = await Promise.all(
     sockets.map(async (socket): Promise<readonly RunningHub[]> => {
       if ((await probe(socket)) !== "alive") return [];
@@ -69,17 +69,19 @@ export async function findHubAbove(
 }
 
 /** The folders for sockets that exist and that no hub is looked for in, with the reason. */
-export async function findIgnoredFolders(
+export function findIgnoredFolders(
   environment: Pick<SystemEnvironment, "env" | "platform">,
-): Promise<readonly { readonly path: string; readonly fault: string }[]> {
+): readonly { readonly path: string; readonly fault: string }[] {
   const uid = process.getuid?.() ?? -1;
-  const found = await Promise.all(
-    runFolders(environment, uid).map(async ({ path }) => {
-      const fault = await faultOfFolder(path, uid).catch(() => undefined);
+  return runFolders(environment, uid).flatMap(({ path }) => {
+    try {
+      const fault = faultOfFolder(path, uid);
       return fault === undefined ? [] : [{ path, fault }];
-    }),
-  );
-  return found.flat();
+    } catch {
+      // There is no such folder.
+      return [];
+    }
+  });
 }
 
 export interface HubRequest {

@@ -1,4 +1,3 @@
-import { lstat, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
 import {
@@ -7,6 +6,7 @@ import {
   stateFolder,
   type SystemEnvironment,
 } from "../base/paths.ts";
+import { asyncFiles } from "../base/runtime.ts";
 
 /** Maximum length of the path of a Unix socket, in bytes: the limit of macOS. Linux allows 107. */
 export const MAX_SOCKET_PATH = 103;
@@ -55,11 +55,11 @@ export function socketNameOf(pid: number, startedAt: number): string {
 const ATTACH_SUFFIX = ".attach.sock";
 
 /** The control sockets in a folder of this user; none if the folder is missing or a link, or if others may write into it. */
-export async function socketsIn(folder: string, uid: number): Promise<readonly string[]> {
+export function socketsIn(folder: string, uid: number): readonly string[] {
+  const { readdirSync } = process.getBuiltinModule("node:fs");
   try {
-    if ((await faultOfFolder(folder, uid)) !== undefined) return [];
-    const names = await readdir(folder);
-    return names
+    if (faultOfFolder(folder, uid) !== undefined) return [];
+    return readdirSync(folder)
       .filter((name) => name.endsWith(".sock") && !name.endsWith(ATTACH_SUFFIX))
       .map((name) => join(folder, name));
   } catch {
@@ -71,8 +71,8 @@ export async function socketsIn(folder: string, uid: number): Promise<readonly s
  * Why the sockets in a folder are not trusted: others could have put them there. Undefined if they are.
  * @throws the system's error if there is no such folder
  */
-export async function faultOfFolder(folder: string, uid: number): Promise<string | undefined> {
-  const stats = await lstat(folder);
+export function faultOfFolder(folder: string, uid: number): string | undefined {
+  const stats = process.getBuiltinModule("node:fs").lstatSync(folder);
   if (!stats.isDirectory()) return "it is no folder, or a link";
   if (uid !== -1 && stats.uid !== uid) return "it belongs to another user";
   if ((stats.mode & 0o022) === 0) return undefined;
@@ -108,7 +108,7 @@ export async function findDeadHubs(
 }
 
 async function deadIn(folder: string, uid: number): Promise<readonly string[]> {
-  const sockets = await socketsIn(folder, uid);
+  const sockets = socketsIn(folder, uid);
   const states = await Promise.all(sockets.map(probe));
   return sockets.filter((_, at) => states[at] === "dead");
 }
@@ -122,6 +122,6 @@ export async function removeDeadHubs(folder: string): Promise<readonly string[]>
 
 /** Removes a socket and the file beside it. */
 export async function removeHubSocket(socket: string): Promise<void> {
-  await rm(socket, { force: true });
-  await rm(socket.replace(/\.sock$/, ".json"), { force: true });
+  await asyncFiles().rm(socket, { force: true });
+  await asyncFiles().rm(socket.replace(/\.sock$/, ".json"), { force: true });
 }

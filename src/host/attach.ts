@@ -47,7 +47,7 @@ export type AttachOutcome =
 export async function attachClient(options: AttachOptions): Promise<AttachOutcome> {
   const { context, sources, areNamed, mustRun, flags, log } = options;
   const { env, cwd, platform, signal } = context;
-  const key = await attachKey(sources, env);
+  const key = attachKey(sources, env);
   const request: AttachRequest = {
     version: VERSION,
     pid: process.pid,

@@ -151,7 +151,7 @@ export async function startSharedHub(
   if (running !== undefined && running !== "none") return { hub: running, wasRunning: true };
   const { env, cwd, platform } = context;
   const { sources } = manifest;
-  const key = await attachKey(sources, env);
+  const key = attachKey(sources, env);
   const started = await startSharedHubProcess({
     env,
     cwd,
@@ -179,7 +179,7 @@ export async function sharedHubLog(
   sources: readonly string[],
   { env, platform }: Pick<HostContext, "env" | "platform">,
 ): Promise<string> {
-  return logOfSharedHub(await attachKey(sources, env), { env, platform });
+  return logOfSharedHub(attachKey(sources, env), { env, platform });
 }
 
 /**
@@ -268,7 +268,7 @@ async function isAttachable(
   sources: readonly string[],
   { env, platform }: Pick<HostContext, "env" | "platform">,
 ): Promise<boolean> {
-  const name = ownAttachName(await attachKey(sources, env), VERSION);
+  const name = ownAttachName(attachKey(sources, env), VERSION);
   const paths = runFolders({ env, platform }, process.getuid?.() ?? -1).map(({ path }) =>
     join(path, name),
   );

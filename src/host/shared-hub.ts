@@ -1,4 +1,4 @@
-import { readdir } from "node:fs/promises";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { attachKey, ownAttachName, parseAttachName } from "../attach/attach-name.ts";
@@ -68,7 +68,7 @@ export async function openSharedHub(options: SharedHubOptions): Promise<SharedHu
   const { clock = systemClock, version = VERSION } = options;
   const { env, platform } = context;
   const ended = Promise.withResolvers<string>();
-  const key = await attachKey(manifest.sources, env);
+  const key = attachKey(manifest.sources, env);
   let isReplaced = false;
   let isClosed = false;
   let { linger } = manifest.hub;
@@ -163,8 +163,7 @@ async function isNewerThere(
 ): Promise<boolean> {
   const uid = process.getuid?.() ?? -1;
   for (const { path: folder } of runFolders(environment, uid)) {
-    const names = await namesIn(folder, uid);
-    for (const name of names) {
+    for (const name of namesIn(folder, uid)) {
       const found = parseAttachName(name);
       if (found?.key !== key || compareVersions(found.version, version) <= 0) continue;
       if ((await probe(join(folder, name))) === "alive") return true;
@@ -174,9 +173,9 @@ async function isNewerThere(
 }
 
 /** The names of the files in a folder for sockets; none if it cannot be trusted or read. */
-async function namesIn(folder: string, uid: number): Promise<readonly string[]> {
+function namesIn(folder: string, uid: number): readonly string[] {
   try {
-    return (await faultOfFolder(folder, uid)) === undefined ? await readdir(folder) : [];
+    return faultOfFolder(folder, uid) === undefined ? readdirSync(folder) : [];
   } catch {
     return [];
   }

@@ -1,5 +1,4 @@
 import { Buffer } from "node:buffer";
-import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { utf8 } from "../base/bytes.ts";
 import {
@@ -9,7 +8,7 @@ import {
   writePrivate,
 } from "../base/private-files.ts";
 import { sleep } from "../base/clock.ts";
-import { hmacOnBun } from "../base/runtime.ts";
+import { asyncFiles, hmacOnBun } from "../base/runtime.ts";
 
 /** Computes HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
 export type Hmac = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
@@ -47,7 +46,7 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST" || tries > MAX_TRIES) throw error;
       // Another process is writing the key, or was killed while doing so. After the last wait, its draft is removed.
-      if (tries === MAX_TRIES) await rm(tempPath, { recursive: true, force: true });
+      if (tries === MAX_TRIES) await asyncFiles().rm(tempPath, { recursive: true, force: true });
       await sleep(POLL_DELAY);
       continue;
     }
@@ -57,7 +56,7 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
       if (existing === undefined) await replaceFromTemp(tempPath, path);
       return await openHmac(existing ?? newKey);
     } finally {
-      await rm(tempPath, { force: true });
+      await asyncFiles().rm(tempPath, { force: true });
     }
   }
 }

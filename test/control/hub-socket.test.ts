@@ -144,10 +144,10 @@ describe("the socket of a hub", () => {
   it("is not looked for in a folder that others may write into", () =>
     withFolder(async ({ open, environment }) => {
       const { path } = await open();
-      assert.deepEqual(await findIgnoredFolders(environment), []);
+      assert.deepEqual(findIgnoredFolders(environment), []);
       chmodSync(dirname(path), 0o777);
       assert.deepEqual(await findRunningHubs(environment), []);
-      const ignored = await findIgnoredFolders(environment);
+      const ignored = findIgnoredFolders(environment);
       assert.deepEqual(
         ignored.map((folder) => folder.path),
         [dirname(path)],
