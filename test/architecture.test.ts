@@ -279,6 +279,18 @@ describe("the rows of src", () => {
     assert.ok(!loadedFrom([...EARLY, "src/host/serve-hub.ts"]).loaded.has("src/attach/relay.ts"));
   });
 
+  for (const name of ["call", "describe", "get", "list", "read", "status"]) {
+    it(`load neither a hub nor the schemas of manifests before \`${name}\` knows that no hub runs`, () => {
+      const { loaded } = loadedFrom([`src/cli/commands/${name}.ts`]);
+      assert.ok(loaded.has("src/control/running-hubs.ts"));
+      const unwanted = ["src/hub/hub.ts", "src/manifest/schema.ts", "src/upstream/session.ts"];
+      assert.deepEqual(
+        unwanted.filter((path) => loaded.has(path)),
+        [],
+      );
+    });
+  }
+
   it("load nothing that sends traces or metrics before the manifest or the environment says where to", () => {
     const commands = ["call", "run", "chat", "read", "get"].map(
       (name) => `src/cli/commands/${name}.ts`,
@@ -326,7 +338,10 @@ describe("the rows of src", () => {
 
   it("load no HTTP server for the commands that read a hub", () => {
     const names = ["status", "list", "describe", "call", "get", "read"];
-    const { loaded, modules } = loadedFrom(names.map((name) => `src/cli/commands/${name}.ts`));
+    // What a command loads if no hub runs.
+    const own = ["src/host/open-hub.ts", "src/host/opened-hub-reader.ts"];
+    const commands = names.map((name) => `src/cli/commands/${name}.ts`);
+    const { loaded, modules } = loadedFrom([...commands, ...own]);
     assert.ok(loaded.has("src/control/local-hub-reader.ts"));
     assert.ok(loaded.has("src/control/running-hub-reader.ts"));
     assert.deepEqual(

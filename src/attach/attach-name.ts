@@ -2,6 +2,7 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import { sha256 } from "../base/bytes.ts";
 import type { Env } from "../base/paths.ts";
+import { SERVERS_VARIABLE } from "../manifest/manifest.ts";
 import { ATTACH_PROTOCOL } from "./handshake.ts";
 
 /** Number of hexadecimal digits of a key. */
@@ -25,7 +26,7 @@ export function attachKey(sources: readonly string[], env: Env): string {
   const text = JSON.stringify([
     process.getuid?.() ?? -1,
     files,
-    env["TOOLMUX_SERVERS"]?.trim() ?? "",
+    env[SERVERS_VARIABLE]?.trim() ?? "",
   ]);
   return Buffer.from(sha256(text)).toString("hex").slice(0, KEY_LENGTH);
 }

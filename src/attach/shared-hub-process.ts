@@ -2,7 +2,7 @@ import { mkdir, open, readFile, rename, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { RUN_FOLDER_VARIABLE, stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import { ownCommand } from "../base/runtime.ts";
-import { SERVERS_VARIABLE } from "../manifest/load.ts";
+import { SERVERS_VARIABLE } from "../manifest/manifest.ts";
 import { childEnvironment } from "../process/child-process.ts";
 
 /** Maximum size of the log of a shared hub, in bytes; a longer one becomes the predecessor of a new one. */

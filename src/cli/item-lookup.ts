@@ -12,13 +12,9 @@ import type { AnswerElicitation } from "../frontend/hub-client.ts";
 import { invalidError, suggestName } from "../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../manifest/manifest.ts";
 import type { StatusLine } from "../terminal/terminal.ts";
-import { describeItemNote } from "../views/catalogs.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { openStartProgress } from "./start-progress.ts";
-import { type CommandLog, loadManifestOnly } from "../operations/load-manifest.ts";
-import { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } from "../host/open-hub.ts";
-import { readSavedCatalog } from "../operations/saved-catalog.ts";
-import { readOpenedHub } from "../host/opened-hub-reader.ts";
+import type { CommandLog } from "../operations/load-manifest.ts";
 import { describeHub, hubToUse } from "./running-hub.ts";
 
 /** Words and error codes for messages about each kind of item. */
@@ -124,7 +120,7 @@ async function findServer(
   throw unavailableError(servers) ?? unknownItemError(kind, name, catalog[kind]);
 }
 
-/** Finds an item in a hub of this process, which starts as few servers as possible. */
+/** Finds an item in a hub of this process, which starts as few servers as possible. The code of a hub is loaded here. */
 async function withItemHere<T>(
   { kind, name, startsServer, elicit, use }: LookupOptions<T>,
   invocation: Invocation,
@@ -133,6 +129,10 @@ async function withItemHere<T>(
   const { signal } = context;
   const line = context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
+  const { loadManifestOnly } = await import("../operations/load-manifest.ts");
+  const { IN_A_TERMINAL, openHub, openSnapshots, withoutEarlyStarts } =
+    await import("../host/open-hub.ts");
+  const { readOpenedHub } = await import("../host/opened-hub-reader.ts");
   const loaded = await loadManifestOnly(invocation, context, log);
   throwIfNoneUsable(loaded);
   const opened = await openHub(loaded, context, log, {
@@ -173,11 +173,12 @@ async function withItemHere<T>(
       if (unavailable !== undefined) throw unavailable;
       const withheld = hub.withheldError(kind, name);
       if (withheld !== undefined) throw withheld;
+      const { readSavedCatalog } = await import("../operations/saved-catalog.ts");
       const { catalog } = await readSavedCatalog(loaded, context);
       const entries = catalog[kind].entries.map((one) => ({ name: one.name, own: one.remoteName }));
       throw unknownItemError(kind, name, entries);
     }
-    logNotesOf(hub.catalog, kind, name, log);
+    await logNotesOf(hub.catalog, kind, name, log);
     const listedAt = startsServer ? undefined : await listingTimeOf(reader, server);
     return await use({
       reader,
@@ -204,7 +205,13 @@ async function listingTimeOf(
 }
 
 /** Logs the notes on one item, which say how it is shown to clients; those on other items are of no interest. */
-function logNotesOf(catalog: Catalog, kind: ItemKind, name: string, log: CommandLog): void {
+async function logNotesOf(
+  catalog: Catalog,
+  kind: ItemKind,
+  name: string,
+  log: CommandLog,
+): Promise<void> {
+  const { describeItemNote } = await import("../views/catalogs.ts");
   const route = catalog[kind].find(name);
   for (const note of catalog.notes) {
     const isOwn = note.server === route?.server && note.remoteName === route.remoteName;

@@ -15,11 +15,11 @@ import { runningHubReader } from "../control/running-hub-reader.ts";
 import type { InputArguments } from "../control/client.ts";
 import type { Answer, Route, StreamRoute } from "../control/endpoints.ts";
 import type { ServerDocument } from "../control/schemas.ts";
-import { loadManifest } from "../manifest/load.ts";
 import { sanitizeLine } from "../terminal/log.ts";
 import type { CommandContext, Invocation } from "./command.ts";
+import { findManifests } from "../manifest/files/discover.ts";
 import { manifestIdentity } from "../manifest/identity.ts";
-import { loadOptions } from "../operations/load-manifest.ts";
+import { SERVERS_VARIABLE } from "../manifest/manifest.ts";
 
 /** The options of commands that use running hubs. */
 export interface HubOptions {
@@ -71,12 +71,17 @@ export async function hubsOfManifest(
   context: CommandContext,
   hubs: readonly RunningHub[],
 ): Promise<readonly RunningHub[]> {
-  const loaded = await loadManifest(loadOptions(invocation, context));
-  // An invalid manifest is also identified by its files.
-  const sources = loaded.ok ? loaded.manifest.sources : loaded.files.map(({ path }) => path);
-  if (sources.length === 0 && invocation.config.length === 0 && !loaded.ok) return hubs;
-  const servers = loaded.ok ? loaded.manifest.servers : [];
-  const id = await manifestIdentity({ sources, servers }, context.env);
+  const { env, cwd, platform } = context;
+  const options = { files: invocation.config, env, cwd, platform };
+  const { files } = await findManifests(options);
+  if (files.length === 0 && invocation.config.length === 0) {
+    if ((env[SERVERS_VARIABLE]?.trim() ?? "") === "") return hubs;
+    const { loadManifest } = await import("../manifest/load.ts");
+    if (!(await loadManifest(options)).ok) return hubs;
+  }
+  // A manifest is identified by its files, so that its code and schemas need not be loaded.
+  const sources = files.map(({ path }) => path);
+  const id = await manifestIdentity({ sources, servers: [] }, env);
   return hubs.filter(({ manifestId }) => manifestId === id);
 }
 

@@ -3,12 +3,11 @@ import process from "node:process";
 import * as v from "valibot";
 import { HubError } from "../base/errors.ts";
 import type { Env, SystemEnvironment } from "../base/paths.ts";
-import { HubClient, type HubClientOptions } from "../frontend/hub-client.ts";
+import type { HubClient, HubClientOptions } from "../frontend/hub-client.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { HUBS_VARIABLE, parseOuterHubs } from "../process/outer-hubs.ts";
 import { NO_CREDENTIALS } from "../transport/http/target.ts";
 import { EventParser } from "../transport/http/event-parser.ts";
-import { HttpTransport } from "../transport/http/transport.ts";
 import { makeFetch } from "../transport/http-client/fetch.ts";
 import { type ControlClient, controlClient } from "./client.ts";
 import { readHubFile } from "./hub-file.ts";
@@ -210,17 +209,19 @@ function notRunning({ pid }: RunningHub, cause: unknown): HubError {
 }
 
 /**
- * Connects an MCP client to a running hub.
+ * Connects an MCP client to a running hub. Most commands need none, so its code is loaded here.
  * @param info the name and version of the client
  * @param mode a mode that limits what the client sees; undefined: no limit
  */
-export function connectToHub(
+export async function connectToHub(
   { socket }: RunningHub,
   info: Implementation,
   signal: AbortSignal,
   { mode, ...options }: HubClientOptions & { readonly mode?: string | undefined } = {},
 ): Promise<HubClient> {
   const query = mode === undefined ? "" : `?mode=${encodeURIComponent(mode)}`;
+  const { HubClient: Client } = await import("../frontend/hub-client.ts");
+  const { HttpTransport } = await import("../transport/http/transport.ts");
   const transport = new HttpTransport({
     server: "toolmux",
     url: new URL(MCP_PATH + query, ORIGIN),
@@ -234,7 +235,7 @@ export function connectToHub(
     knownTransport: { kind: "http", remember() {} },
     env: {},
   });
-  return HubClient.open(transport, info, signal, options);
+  return Client.open(transport, info, signal, options);
 }
 
 /** An event of a hub, or the notice that earlier ones are lost (`gap`; `first`: the first event that follows). */

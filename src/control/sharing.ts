@@ -1,9 +1,6 @@
-import { loadManifest } from "../manifest/load.ts";
-import { findUserFile } from "../manifest/edit/write.ts";
 import type { ManifestChoice, OperationContext } from "../operations/context.ts";
 import type { SharingDocument } from "../operations/documents.ts";
-import { loadOptions } from "../operations/load-manifest.ts";
-import { type HubUse, sharingOf, type SharingOffer, sharingOffer } from "../operations/share.ts";
+import type { HubUse, SharingOffer } from "../operations/share.ts";
 import { clientOfHub, type RunningHub } from "./running-hubs.ts";
 
 /** Time that a hub may take to answer, in ms. */
@@ -19,6 +16,9 @@ export async function readSharing(
   choice: ManifestChoice,
   context: OperationContext,
 ): Promise<SharingDocument> {
+  const { loadManifest } = await import("../manifest/load.ts");
+  const { loadOptions } = await import("../operations/load-manifest.ts");
+  const { sharingOf } = await import("../operations/share.ts");
   const [uses, loaded] = await Promise.all([
     Promise.all(hubs.map((hub) => readUse(hub, context.signal))),
     loadManifest(loadOptions(choice, context)),
@@ -47,6 +47,7 @@ export type ManifestSharingOffer = SharingOffer &
 
 /**
  * What can be saved by sharing: an offer for each manifest that two or more private hubs serve, and that is not shared.
+ * Most often there is none, so that the code that reads manifests is loaded only then.
  * @param hubs hubs of any manifests
  */
 export async function findSharingOffers(
@@ -56,6 +57,8 @@ export async function findSharingOffers(
   const groups = Map.groupBy(hubs, ({ manifestId }) => manifestId);
   const several = [...groups.values()].filter((group) => group.length > 1);
   if (several.length === 0) return [];
+  const { findUserFile } = await import("../manifest/edit/write.ts");
+  const { sharingOffer } = await import("../operations/share.ts");
   const own = await findUserFile(context).catch(() => undefined);
   const found = await Promise.all(
     several.map(async (group): Promise<readonly ManifestSharingOffer[]> => {

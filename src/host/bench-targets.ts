@@ -20,6 +20,7 @@ import {
   isExternal,
   isRunnable,
   type Manifest,
+  SERVERS_VARIABLE,
 } from "../manifest/manifest.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../process/outer-hubs.ts";
 import { errnoCodeOf } from "../process/process-table.ts";
@@ -140,8 +141,6 @@ export interface BenchSetup extends Pick<BenchPlan, "subject" | "direct"> {
   close(): Promise<void>;
 }
 
-const MANIFEST_VARIABLE = "TOOLMUX_SERVERS";
-
 /**
  * Prepares a server or a hub for measuring.
  * @param target undefined: the chosen manifest is measured, or the echo server if there is none
@@ -186,7 +185,7 @@ interface SubjectResources {
 }
 
 async function hasManifest({ config }: ManifestChoice, context: HostContext): Promise<boolean> {
-  if (config.length > 0 || context.env[MANIFEST_VARIABLE]?.trim()) return true;
+  if (config.length > 0 || context.env[SERVERS_VARIABLE]?.trim()) return true;
   const { files: found, problems } = await discoverManifests(context);
   return found.length + problems.length > 0;
 }
@@ -208,7 +207,7 @@ async function openSingleServer(
   await writeFile(file, formatManifest(target, context.env), { mode: 0o600 });
   const serverContext: HostContext = {
     ...context,
-    env: { ...context.env, [MANIFEST_VARIABLE]: undefined, ...headerVariables(target) },
+    env: { ...context.env, [SERVERS_VARIABLE]: undefined, ...headerVariables(target) },
   };
   const manifest = await readManifest(file, serverContext);
   const [spec] = manifest.servers;

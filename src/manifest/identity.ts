@@ -1,6 +1,6 @@
 import process from "node:process";
 import type { Env } from "../base/paths.ts";
-import type { Manifest } from "./manifest.ts";
+import { type Manifest, SERVERS_VARIABLE } from "./manifest.ts";
 import { sha256Hex } from "./trust.ts";
 
 /** Number of hexadecimal digits of the hash that identifies a manifest. */
@@ -15,7 +15,7 @@ export async function manifestIdentity(
 ): Promise<string> {
   const { realpath } = process.getBuiltinModule("node:fs/promises");
   const files = await Promise.all(sources.map((file) => realpath(file).catch(() => file)));
-  const variable = env["TOOLMUX_SERVERS"]?.trim() ?? "";
+  const variable = env[SERVERS_VARIABLE]?.trim() ?? "";
   const hasNoSource = files.length === 0 && variable === "";
   const text = JSON.stringify([files, variable, hasNoSource ? servers : []]);
   return (await sha256Hex(new TextEncoder().encode(text))).slice(0, IDENTITY_LENGTH);

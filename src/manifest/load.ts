@@ -16,7 +16,13 @@ import { baseFolderOf } from "./files/client-file.ts";
 import { describeShellVariables, parseTemplate, secretsMentionedIn } from "./interpolate.ts";
 import type { Agents, AgentSpec, Models } from "./agents.ts";
 import { mergeAgents } from "./merge/agent-list.ts";
-import { FULL_MODE, isExternal, type Manifest, type ServerSpec } from "./manifest.ts";
+import {
+  FULL_MODE,
+  isExternal,
+  type Manifest,
+  SERVERS_VARIABLE,
+  type ServerSpec,
+} from "./manifest.ts";
 import { missingServers } from "./toolsets.ts";
 import { isTable } from "./table.ts";
 import { type MergedManifest, mergeConfigs, problemAtSetting } from "./merge/merge.ts";
@@ -27,8 +33,6 @@ import type { ReadPinFile } from "./pin-file.ts";
 import { mergePlugins, missingPluginProblem, type PluginList } from "./merge/plugins.ts";
 import { addPositions } from "./syntax/positions.ts";
 import { fileProblem, formatPath, formatProblem, type Problem } from "./problems.ts";
-
-export const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
 
 export interface LoadOptions extends SearchOptions {
   /**

@@ -69,6 +69,9 @@ export type HubSettings = Required<HubInput>;
 export type ToolSearchSettings = Omit<Required<ToolSearchInput>, "always"> &
   Pick<ToolSearchInput, "always">;
 
+/** The variable of the environment whose servers are added to those of the manifest's files, as JSON. */
+export const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
+
 export const TOOL_SEARCH_DEFAULTS: ToolSearchSettings = {
   limit: 8,
   readOnlyCall: true,

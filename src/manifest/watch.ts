@@ -2,13 +2,8 @@ import { createHash } from "node:crypto";
 import { stat } from "node:fs/promises";
 import { type Clock, systemClock } from "../base/clock.ts";
 import { readFileLimited } from "../base/read-file.ts";
-import {
-  listDependencies,
-  type LoadedManifest,
-  loadManifest,
-  type LoadOptions,
-  SERVERS_VARIABLE,
-} from "./load.ts";
+import { listDependencies, type LoadedManifest, loadManifest, type LoadOptions } from "./load.ts";
+import { SERVERS_VARIABLE } from "./manifest.ts";
 
 /**
  * The interval between two checks of the files' metadata, in ms. Together with `QUIET_TIME`, it ensures that a change

@@ -2,7 +2,12 @@ import { HubError, usageError } from "../base/errors.ts";
 import { findPlaintextSecrets, type PlaintextSecret } from "../client-configs/import-plan.ts";
 import { prepareEdit } from "../manifest/edit/write.ts";
 import { loadManifest, type LoadOptions } from "../manifest/load.ts";
-import { isRunnable, type RunnableServer, type ServerSpec } from "../manifest/manifest.ts";
+import {
+  isRunnable,
+  type RunnableServer,
+  SERVERS_VARIABLE,
+  type ServerSpec,
+} from "../manifest/manifest.ts";
 import { isPrefix, sanitizePrefix } from "../manifest/merge/merge.ts";
 import { formatProblem } from "../manifest/problems.ts";
 import { parsePackage, runnersOf } from "../manifest/package.ts";
@@ -311,7 +316,7 @@ export async function readUnsavedServer(
     env: { ...context.env, TOOLMUX_SERVERS: variable },
     runningPrefixes,
   });
-  const own = loaded.problems.filter(({ file }) => file === "TOOLMUX_SERVERS");
+  const own = loaded.problems.filter(({ file }) => file === SERVERS_VARIABLE);
   const spec = loaded.ok ? loaded.manifest.servers.find((one) => one.name === name) : undefined;
   if (own.length === 0 && spec !== undefined && isRunnable(spec)) return spec;
   const problems = own.length > 0 ? own : loaded.problems;

@@ -8,6 +8,7 @@ import { pageOf } from "../../base/homepage.ts";
 import { usageError } from "../../base/errors.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { lookFor } from "../../base/clock.ts";
+import { SERVERS_VARIABLE } from "../../manifest/manifest.ts";
 import { formatClientEntry } from "../../operations/server-description.ts";
 import type { DemoProgram } from "../../demo/steps.ts";
 
@@ -138,7 +139,7 @@ async function untilHubRuns(context: CommandContext, signal: AbortSignal): Promi
  */
 function withoutManifest(env: Env): Record<string, string> {
   const entries = Object.entries(env).filter(
-    (entry): entry is [string, string] => entry[0] !== "TOOLMUX_SERVERS" && entry[1] !== undefined,
+    (entry): entry is [string, string] => entry[0] !== SERVERS_VARIABLE && entry[1] !== undefined,
   );
   return Object.fromEntries(entries);
 }

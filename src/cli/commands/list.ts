@@ -14,13 +14,9 @@ import type {
   ServerFindingsDocument,
 } from "../../control/schemas.ts";
 import { type Manifest, tableNameOf } from "../../manifest/manifest.ts";
-import { describeModeFault } from "../../manifest/modes.ts";
 import { systemClock, abortable } from "../../base/clock.ts";
 import { type CommandContext, type Invocation, LISTS } from "../command.ts";
 import { openStartProgress, startedServersOf } from "../start-progress.ts";
-import { loadManifestOnly } from "../../operations/load-manifest.ts";
-import { openHub, openSnapshots, withoutEarlyStarts } from "../../host/open-hub.ts";
-import { readOpenedHub } from "../../host/opened-hub-reader.ts";
 import { type HubError, usageError } from "../../base/errors.ts";
 import { sanitizeLine, stderrLines } from "../../terminal/log.ts";
 import {
@@ -109,7 +105,7 @@ async function listOf(
   }
 }
 
-/** Prints what the servers of the manifest list, or listed in earlier runs. */
+/** Prints what the servers of the manifest list, or listed in earlier runs. The code of a hub is loaded here. */
 async function listHere(
   invocation: Invocation<ListOptions>,
   context: CommandContext,
@@ -117,7 +113,11 @@ async function listHere(
   const { args, options } = invocation;
   const line = options.json ? undefined : context.terminal.openStatusLine();
   const log = openLogBeside(line, invocation);
+  const { loadManifestOnly } = await import("../../operations/load-manifest.ts");
+  const { openHub, openSnapshots, withoutEarlyStarts } = await import("../../host/open-hub.ts");
+  const { readOpenedHub } = await import("../../host/opened-hub-reader.ts");
   const loaded = await loadManifestOnly(invocation, context, log);
+  const { describeModeFault } = await import("../../manifest/modes.ts");
   const { mode } = options;
   const fault = mode === undefined ? undefined : describeModeFault(mode, loaded.modes ?? []);
   if (fault !== undefined) throw usageError(fault);

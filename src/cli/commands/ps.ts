@@ -1,6 +1,7 @@
 import { nameAndIdOfClient } from "../../base/client-name.ts";
 import { formatAge } from "../../base/format.ts";
 import { findSharingOffers } from "../../control/sharing.ts";
+import { SERVERS_VARIABLE } from "../../manifest/manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import type { Cell } from "../../terminal/terminal.ts";
 import { describeIndicator } from "../../upstream/verdict.ts";
@@ -44,7 +45,7 @@ export async function ps(
       String(calls),
       hub.clients.map(nameAndIdOfClient).join(", ") || "none",
       ...wholeCells(hub.endpoints, endpoints),
-      ...wholeCells(hub.manifest.length > 0 ? hub.manifest : ["TOOLMUX_SERVERS"], files),
+      ...wholeCells(hub.manifest.length > 0 ? hub.manifest : [SERVERS_VARIABLE], files),
     ];
   });
   const inLine = ["PID", "STARTED", "VERSION", "SERVERS", "TOOLS", "CALLS"];

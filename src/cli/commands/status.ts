@@ -7,14 +7,11 @@ import { findSharingOffers } from "../../control/sharing.ts";
 import type { CatalogDocument, ClientDocument } from "../../control/schemas.ts";
 import { isRunnable, type Manifest, type ServerSpec } from "../../manifest/manifest.ts";
 import { suggestName } from "../../manifest/problems.ts";
-import { loadManifestOnly } from "../../operations/load-manifest.ts";
 import { sanitizeLine } from "../../terminal/log.ts";
 import { wrapText } from "../../terminal/terminal.ts";
 import { type Verdict, verdictOf } from "../../upstream/verdict.ts";
 import type { CommandContext, Invocation } from "../command.ts";
 import { openLogBeside } from "../command-log.ts";
-import { openHub, openSnapshots } from "../../host/open-hub.ts";
-import { readOpenedHub } from "../../host/opened-hub-reader.ts";
 import {
   allServers,
   askFor,
@@ -76,7 +73,7 @@ async function hubsToShow(
   return servingHubs(invocation, context);
 }
 
-/** Starts the servers of the manifest, and prints how that went. */
+/** Starts the servers of the manifest, and prints how that went. The code of a hub is loaded here. */
 async function showFresh(
   invocation: Invocation<StatusOptions>,
   context: CommandContext,
@@ -85,6 +82,9 @@ async function showFresh(
   const isForPeople = !invocation.options.json;
   const line = isForPeople ? terminal.openStatusLine() : undefined;
   const log = openLogBeside(line, invocation);
+  const { loadManifestOnly } = await import("../../operations/load-manifest.ts");
+  const { openHub, openSnapshots } = await import("../../host/open-hub.ts");
+  const { readOpenedHub } = await import("../../host/opened-hub-reader.ts");
   const loaded = await loadManifestOnly(invocation, context, log);
   const opened = await openHub(loaded, context, log, {
     choose: (all) => pickServers(all, invocation.args),
