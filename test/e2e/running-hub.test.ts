@@ -4,7 +4,14 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe } from "node:test";
 import { askHub, findRunningHubs } from "../../src/control/running-hubs.ts";
-import { type CommandOutput, run, runCommand, startHub, startOn } from "../harness/command.ts";
+import {
+  type CommandOutput,
+  run,
+  runCommand,
+  startHub,
+  startOn,
+  waitUntilFound,
+} from "../harness/command.ts";
 import {
   assertProtocolOnly,
   closeClient,
@@ -15,7 +22,7 @@ import {
   type TestFolder,
   withTestFolder,
 } from "../harness/hub.ts";
-import { scripted, toToml } from "../harness/manifest.ts";
+import { publishedServer, scripted, toToml } from "../harness/manifest.ts";
 import type { RawClient } from "../harness/raw-client.ts";
 import { poll } from "../harness/wait.ts";
 
@@ -417,6 +424,23 @@ describe("a running hub of which one server hangs and one has failed", () => {
     const failed = await run(hub, "call", "broken__echo", "n=1");
     assert.equal(failed.code, 3, failed.stderr);
     assert.match(failed.stderr, /no-such-program/);
+  });
+});
+
+describe("a running hub whose servers nobody has needed yet", () => {
+  let hub: Hub;
+  const servers = { ev: publishedServer("everything") };
+  // Its client has not begun its handshake.
+  sharedTestFolder({ servers }, async (folder) => {
+    const client = startOn(folder);
+    await waitUntilFound(folder, client.pid);
+    hub = { ...folder, client };
+    return () => closeClient(client);
+  });
+
+  it("gets the values of its first call as the tool's schema demands", async () => {
+    const called = await run(hub, "call", "ev__echo", "message=12345678");
+    assert.deepEqual([called.code, called.stdout], [0, "Echo: 12345678\n"], called.stderr);
   });
 });
 

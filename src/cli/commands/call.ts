@@ -5,6 +5,9 @@ import { type ErrorCode, HubError, usageError } from "../../base/errors.ts";
 import { formatDuration } from "../../base/format.ts";
 import { parseDuration } from "../../manifest/fields.ts";
 import { expandHome } from "../../base/paths.ts";
+import type { HubReader } from "../../control/hub-reader.ts";
+import type { RunningHub } from "../../control/running-hubs.ts";
+import type { ToolDefinitionDocument } from "../../control/schemas.ts";
 import type { CallProgress } from "../../frontend/hub-client.ts";
 import { bodyOf, type Response } from "../../jsonrpc/message.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
@@ -19,6 +22,7 @@ import {
   saveAttachment,
 } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";
+import { settledServer } from "../running-hub.ts";
 import { type FoundItem, type LookupChoice, unknownItemError, withItem } from "../item-lookup.ts";
 
 /** Formats progress as `3/10 (30%) copying`; unknown parts are left out. */
@@ -55,13 +59,20 @@ export async function call(
   const timeLimit = readTimeLimit(invocation.options.timeout);
   const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
   const use = async ({ reader, running, server, line, redactor }: FoundItem): Promise<number> => {
-    const tool = await reader.tool(name);
-    const args = formatArguments(argumentSource, tool?.definition["inputSchema"]);
-    const folder = await makeOutputFolder(invocation.options.output, context);
-    const client = await reader.client();
-    const response = await withTimeLimit(timeLimit, context.signal, (signal) =>
-      client.callTool(name, args, showProgressOn(line), signal),
-    );
+    const known = await reader.tool(name);
+    const isTyped = argumentSource.kind === "pairs" && argumentSource.pairs.length > 0;
+    const made = await withTimeLimit(timeLimit, context.signal, async (signal) => {
+      const tool =
+        known === undefined && running !== undefined && isTyped
+          ? await toolOnceListed(name, reader, running, signal)
+          : known;
+      const args = formatArguments(argumentSource, tool?.definition["inputSchema"]);
+      const folder = await makeOutputFolder(invocation.options.output, context);
+      const client = await reader.client();
+      const response = await client.callTool(name, args, showProgressOn(line), signal);
+      return { tool, folder, response };
+    });
+    const { tool, folder, response } = made;
     line?.clear();
     // A hub says why it does not list a tool of a server that is not connected. For any other name, the error suggests
     // names.
@@ -75,6 +86,27 @@ export async function call(
   const elicit = (clear: () => void) => answerWhileCommandRuns(context, clear);
   const lookup = { kind: "tools", name, startsServer: true, asksForUnlisted: true } as const;
   return withItem({ ...lookup, elicit, use }, invocation, context);
+}
+
+/**
+ * The tool of a running hub whose servers had no reason to start before: values are converted as its schema demands, so
+ * that the servers that may have it are started and waited for.
+ */
+async function toolOnceListed(
+  name: string,
+  reader: HubReader,
+  running: RunningHub,
+  signal: AbortSignal,
+): Promise<ToolDefinitionDocument | undefined> {
+  // Its client starts the servers.
+  await reader.client();
+  const servers = await reader.servers();
+  // By default, the prefix of a server's tools is its name.
+  const unlisted = servers.filter(
+    ({ name: server, tools }) => tools === undefined && name.startsWith(server),
+  );
+  await Promise.all(unlisted.map((server) => settledServer(running, server.name, signal)));
+  return unlisted.length === 0 ? undefined : reader.tool(name);
 }
 
 function isUnknownTool(response: Response): boolean {
