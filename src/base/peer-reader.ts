@@ -164,7 +164,8 @@ export class PeerReader implements Waiter {
   resume(): void {
     this.#isPaused = false;
     if (this.#isWaiting) return;
-    if (this.hasMore) this.#wait();
+    // The end may have come before it was paused.
+    if (this.hasMore || this.#onEnd.length > 0) this.#wait();
     else this.#setReading(true);
   }
 

@@ -123,20 +123,6 @@ export function noteChoice(hubs: readonly RunningHub[], { terminal }: CommandCon
 /** How long a command waits until a server of a running hub is neither starting nor stopping any more, in s. */
 const SETTLE_WAIT = 30;
 
-/**
- * Waits until a server of a running hub is neither starting nor stopping any more, for a limited time.
- * @throws {HubError} notFound; what `askHub` throws
- */
-export function settledServer(
-  hub: RunningHub,
-  name: string,
-  signal: AbortSignal,
-): Promise<ServerDocument> {
-  const timeout = (SETTLE_WAIT + 10) * 1000;
-  const query = { wait: `${SETTLE_WAIT}s` };
-  return askFor(hub, "GET /servers/:name", { signal, timeout }, { params: { name }, query });
-}
-
 /** Describes a server of a running hub: `in toolmux 4711: files: connected, 5 tools`. */
 export function describeInHub({ pid }: RunningHub, server: ServerDocument): string {
   const tools = server.state === "connected" ? `, ${count(server.shown, "tool")}` : "";
@@ -180,7 +166,17 @@ export async function applyToHubs(
     hubs.map(async (hub): Promise<readonly string[]> => {
       try {
         await askFor(hub, "POST /reload", context);
-        return [describeInHub(hub, await settledServer(hub, server, signal))];
+        const timeout = (SETTLE_WAIT + 10) * 1000;
+        const described = await askFor(
+          hub,
+          "GET /servers/:name",
+          { signal, timeout },
+          {
+            params: { name: server },
+            query: { wait: `${SETTLE_WAIT}s` },
+          },
+        );
+        return [describeInHub(hub, described)];
       } catch (error) {
         signal.throwIfAborted();
         const isGone = error instanceof HubError && error.code === "notFound";

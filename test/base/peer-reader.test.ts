@@ -108,6 +108,25 @@ describe("what a peer sends", () => {
     assert.equal(source.isReading, true);
   });
 
+  it("ends for a receiver that has paused it in the middle of the last portion, once it is resumed", async () => {
+    let handled = 0;
+    let hasEnded = false;
+    const reader = new PeerReader(new ReadShare(1000), {
+      receive(bytes) {
+        handled += bytes.length;
+        if (handled === 3000) reader.pause();
+      },
+      failed: () => assert.fail("nothing throws"),
+      setReading() {},
+    });
+    reader.push(Buffer.alloc(3000));
+    reader.end(() => (hasEnded = true));
+    await untilTrue(() => handled === 3000);
+    assert.equal(hasEnded, false);
+    reader.resume();
+    await untilTrue(() => hasEnded);
+  });
+
   it("waits once, also if its receiver asks for more with each portion", async () => {
     /** A share that counts how often it is looked at. */
     class CountedShare extends ReadShare {

@@ -7,7 +7,7 @@ import { parseDuration } from "../../manifest/fields.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { HubReader } from "../../control/hub-reader.ts";
 import type { RunningHub } from "../../control/running-hubs.ts";
-import type { ToolDefinitionDocument } from "../../control/schemas.ts";
+import type { ServerDocument, ToolDefinitionDocument } from "../../control/schemas.ts";
 import type { CallProgress } from "../../frontend/hub-client.ts";
 import { bodyOf, type Response } from "../../jsonrpc/message.ts";
 import { sanitizeLines, sanitizeLine } from "../../terminal/log.ts";
@@ -22,7 +22,7 @@ import {
   saveAttachment,
 } from "../call-result.ts";
 import type { CommandContext, Invocation } from "../command.ts";
-import { settledServer } from "../running-hub.ts";
+import { askFor } from "../running-hub.ts";
 import { type FoundItem, type LookupChoice, unknownItemError, withItem } from "../item-lookup.ts";
 
 /** Formats progress as `3/10 (30%) copying`; unknown parts are left out. */
@@ -88,9 +88,14 @@ export async function call(
   return withItem({ ...lookup, elicit, use }, invocation, context);
 }
 
+/** How long a call waits for the list of a server, in ms. After that the hub itself says why it cannot call the tool. */
+const LISTING_WAIT = 10_000;
+
 /**
- * The tool of a running hub whose servers had no reason to start before: values are converted as its schema demands, so
- * that the servers that may have it are started and waited for.
+ * The tool of a running hub that does not list it yet, because nobody has needed its server: values are converted as the
+ * tool's schema demands, so that those servers are started that may have it. Returns with the first that lists it.
+ * @returns undefined if none lists it in time
+ * @throws the signal's reason
  */
 async function toolOnceListed(
   name: string,
@@ -100,13 +105,40 @@ async function toolOnceListed(
 ): Promise<ToolDefinitionDocument | undefined> {
   // Its client starts the servers.
   await reader.client();
-  const servers = await reader.servers();
-  // By default, the prefix of a server's tools is its name.
-  const unlisted = servers.filter(
-    ({ name: server, tools }) => tools === undefined && name.startsWith(server),
-  );
-  await Promise.all(unlisted.map((server) => settledServer(running, server.name, signal)));
-  return unlisted.length === 0 ? undefined : reader.tool(name);
+  const servers = (await reader.servers()).filter((server) => mayList(server, name));
+  const found = new AbortController();
+  const limited = AbortSignal.any([signal, found.signal, AbortSignal.timeout(LISTING_WAIT)]);
+  const find = async ({ name: server, state }: ServerDocument): Promise<ToolDefinitionDocument> => {
+    const input = { params: { name: server }, query: { wait: `${LISTING_WAIT}ms` } };
+    const options = { signal: limited, timeout: LISTING_WAIT };
+    // What has failed is started again by a call, too.
+    if (state === "failed" || state === "reconnecting")
+      await askFor(running, "POST /servers/:name/start", options, input);
+    else await askFor(running, "GET /servers/:name", options, input);
+    const tool = await reader.tool(name);
+    if (tool === undefined) throw new HubError("unknownTool", `${server} does not list it.`);
+    return tool;
+  };
+  try {
+    return await Promise.any(servers.map(find));
+  } catch {
+    signal.throwIfAborted();
+    return undefined;
+  } finally {
+    found.abort();
+  }
+}
+
+/**
+ * Whether a server that has not been listed may have a tool, and is worth a wait. By default, the prefix of a server's
+ * tools is its name. The hub does not wait for one whose start takes long, or that waits for a login, either.
+ */
+function mayList(
+  { name: server, tools, goal, late, state }: ServerDocument,
+  name: string,
+): boolean {
+  const isAwaited = goal !== "down" && late === undefined && state !== "authenticating";
+  return tools === undefined && isAwaited && name.startsWith(server);
 }
 
 function isUnknownTool(response: Response): boolean {
