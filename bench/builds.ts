@@ -23,7 +23,7 @@ export const BUILD_LOADS: readonly string[] = [...Object.keys(LOADS), START];
 export const MAX_BUILD_RATIO = 1.05;
 
 const MEASURES = { "p50 µs": "p50", "p99 µs": "p99", "CPU µs": "cpu" } as const;
-/** What a start takes. A client waits for the first list before it does anything. */
+/** The measures of a start. A client waits for the first list before it does anything. */
 const START_MEASURES = {
   "ms to initialize": "initialized",
   "ms to the first list": "listed",
@@ -83,11 +83,12 @@ export async function compareBuilds(
     await runJob("first", { peers, tools: 1, runs: 1 });
     const [own = [], others = []] = await runJob("first", { peers, tools: 1, runs: pace.rounds });
     const rows = Object.entries(START_MEASURES).map(([title, of]) => {
-      const [times, otherTimes] = [own, others].map((lists) => lists.map((list) => list[of]));
-      const spread = spreadOf(ratiosOf(times ?? [], otherTimes ?? []));
+      const times = own.map((list) => list[of]);
+      const otherTimes = others.map((list) => list[of]);
+      const spread = spreadOf(ratiosOf(times, otherTimes));
       judge(START, title, spread);
-      const middles = { this: median(times ?? []), other: median(otherTimes ?? []) };
-      return [title, { ...middles, ...columnsOf(spread) }] as const;
+      const row = { this: median(times), other: median(otherTimes), ...columnsOf(spread) };
+      return [title, row] as const;
     });
     const table = Object.fromEntries(rows);
     tables[START] = table;

@@ -129,7 +129,7 @@ async function list(job: {
   return { ready, size, p50: median(times) };
 }
 
-/** What one process needs from its start, in ms: until `initialize` is answered, and until its tools are listed. */
+/** The times of one process from its start, in ms: until `initialize` is answered, and until its tools are listed. */
 interface FirstList {
   readonly initialized: number;
   readonly listed: number;

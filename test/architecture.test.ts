@@ -157,8 +157,8 @@ const OWN_FILES: readonly string[] = [
   "src/cli/commands/replay.ts",
 ];
 
-/** The parts of Node that a start may load: each takes 0.2 ms at most. */
-const QUICK = ["node:buffer", "node:path", "node:process", "node:timers"];
+/** The parts of Node that are loaded in less than a millisecond. */
+const QUICK = ["node:buffer", "node:fs/promises", "node:path", "node:process", "node:timers"];
 
 /** Dates that are the names of protocol revisions. */
 const REVISIONS = /2024-10-07|2024-11-05|2025-03-26|2025-06-18|2025-11-25|2026-07-28/g;
@@ -276,6 +276,8 @@ describe("the rows of src", () => {
     );
     const slow = modules.filter(({ to }) => to.startsWith("node:") && !QUICK.includes(to));
     assert.deepEqual(slow.map(arrow), []);
+    const asynchronous = modules.filter(({ to }) => to === "node:fs/promises");
+    assert.deepEqual(asynchronous.map(arrow), [], "the hub's socket is found synchronously");
     assert.ok(!loadedFrom([...EARLY, "src/host/serve-hub.ts"]).loaded.has("src/attach/relay.ts"));
   });
 
@@ -338,7 +340,7 @@ describe("the rows of src", () => {
 
   it("load no HTTP server for the commands that read a hub", () => {
     const names = ["status", "list", "describe", "call", "get", "read"];
-    // What a command loads if no hub runs.
+    // Loaded by a command if no hub runs.
     const own = [
       "src/host/open-hub.ts",
       "src/host/opened-hub-reader.ts",

@@ -1,8 +1,8 @@
 import { Buffer } from "node:buffer";
 import process from "node:process";
 import { sha256 } from "../base/bytes.ts";
-import type { Env } from "../base/paths.ts";
-import { SERVERS_VARIABLE } from "../manifest/manifest.ts";
+import { type Env, realPathOf } from "../base/paths.ts";
+import { serversVariableOf } from "../manifest/manifest.ts";
 import { ATTACH_PROTOCOL } from "./handshake.ts";
 
 /** Number of hexadecimal digits of a key. */
@@ -22,23 +22,9 @@ export interface AttachName {
  * @param sources the files of the manifest, absolute, in the order of merging
  */
 export function attachKey(sources: readonly string[], env: Env): string {
-  const files = sources.map(realPathOf);
-  const text = JSON.stringify([
-    process.getuid?.() ?? -1,
-    files,
-    env[SERVERS_VARIABLE]?.trim() ?? "",
-  ]);
+  const files = sources.map((file) => realPathOf(file) ?? file);
+  const text = JSON.stringify([process.getuid?.() ?? -1, files, serversVariableOf(env)]);
   return Buffer.from(sha256(text)).toString("hex").slice(0, KEY_LENGTH);
-}
-
-/** The path of a file without links; the same path if the file cannot be found. */
-function realPathOf(file: string): string {
-  const { realpathSync } = process.getBuiltinModule("node:fs");
-  try {
-    return realpathSync.native(file);
-  } catch {
-    return file;
-  }
 }
 
 export function formatAttachName({ key, protocol, version }: AttachName): string {

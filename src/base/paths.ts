@@ -21,6 +21,15 @@ export function exists(path: string): Promise<boolean> {
   );
 }
 
+/** The path of a file or folder without links; undefined if there is none at `path`. Looked for synchronously. */
+export function realPathOf(path: string): string | undefined {
+  try {
+    return process.getBuiltinModule("node:fs").realpathSync.native(path);
+  } catch {
+    return undefined;
+  }
+}
+
 /** The folders that may hold the user's manifest: absolute, in order of precedence. */
 export function configFolders(env: Env, platform: string): readonly string[] {
   const base = xdgFolder(env, "XDG_CONFIG_HOME") ?? join(homeFolder(env), ".config");

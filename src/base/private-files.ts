@@ -1,8 +1,21 @@
 import { Buffer } from "node:buffer";
+import {
+  chmod,
+  constants,
+  lstat,
+  mkdir,
+  open,
+  readdir,
+  rename,
+  rm,
+  stat,
+  utimes,
+} from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
-import { asyncFiles } from "./runtime.ts";
 
+/** The flags for opening a file to read: symbolic links are not followed, and pipes and devices do not block. */
+const OPEN_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 /** Matches the suffix that all temporary files have, whichever file they will replace. */
 const TEMP_FILE_SUFFIX = /\.[0-9a-f-]{36}\.draft$/;
 /**
@@ -13,9 +26,9 @@ export const MAX_TEMP_FILE_AGE = 10 * 60 * 1000;
 
 /** Makes a folder that only its owner can access; from an existing folder, removes other users' permissions. */
 export async function ensurePrivateFolder(folder: string): Promise<void> {
-  await asyncFiles().mkdir(folder, { recursive: true, mode: 0o700 });
-  const { mode } = await asyncFiles().stat(folder);
-  if ((mode & 0o077) !== 0) await asyncFiles().chmod(folder, 0o700);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const { mode } = await stat(folder);
+  if ((mode & 0o077) !== 0) await chmod(folder, 0o700);
 }
 
 /**
@@ -32,12 +45,10 @@ export function readPrivate(
 }
 
 function readPrivateSync(path: string, maxLength: number): Buffer<ArrayBuffer> | undefined {
-  const { closeSync, constants, fchmodSync, fstatSync, openSync, readSync } =
+  const { closeSync, fchmodSync, fstatSync, openSync, readSync } =
     process.getBuiltinModule("node:fs");
-  // Symbolic links are not followed, and pipes and devices do not block.
-  const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
   try {
-    const descriptor = openSync(path, flags);
+    const descriptor = openSync(path, OPEN_FLAGS);
     try {
       const stats = fstatSync(descriptor);
       if (!stats.isFile() || stats.size > maxLength) return undefined;
@@ -63,12 +74,12 @@ export async function writePrivate(
   bytes: Uint8Array,
   isSynced = true,
 ): Promise<void> {
-  const handle = await asyncFiles().open(path, "wx", 0o600);
+  const handle = await open(path, "wx", 0o600);
   try {
     await handle.writeFile(bytes);
     if (isSynced) await handle.sync();
   } catch (error) {
-    await asyncFiles().rm(path, { force: true });
+    await rm(path, { force: true });
     throw error;
   } finally {
     await handle.close();
@@ -78,18 +89,16 @@ export async function writePrivate(
 /** Renames a temporary file over a path atomically: readers see all of the old file or all of the new one. */
 export async function replaceFromTemp(tempPath: string, path: string): Promise<void> {
   try {
-    await asyncFiles().rename(tempPath, path);
+    await rename(tempPath, path);
   } catch (error) {
     // A rename cannot replace a folder, so a folder is removed first. After any other error, the path stays as it is.
-    const isFolder = await asyncFiles()
-      .lstat(path)
-      .then(
-        (stats) => stats.isDirectory(),
-        () => false,
-      );
+    const isFolder = await lstat(path).then(
+      (stats) => stats.isDirectory(),
+      () => false,
+    );
     if (!isFolder) throw error;
-    await asyncFiles().rm(path, { recursive: true, force: true });
-    await asyncFiles().rename(tempPath, path);
+    await rm(path, { recursive: true, force: true });
+    await rename(tempPath, path);
   }
 }
 
@@ -106,11 +115,10 @@ export async function replacePrivate(
   const tempPath = `${path}.${crypto.randomUUID()}.draft`;
   await writePrivate(tempPath, bytes, isSynced);
   try {
-    if (changedAt !== undefined)
-      await asyncFiles().utimes(tempPath, new Date(changedAt), new Date(changedAt));
+    if (changedAt !== undefined) await utimes(tempPath, new Date(changedAt), new Date(changedAt));
     await replaceFromTemp(tempPath, path);
   } catch (error) {
-    await asyncFiles().rm(tempPath, { force: true });
+    await rm(tempPath, { force: true });
     throw error;
   }
 }
@@ -121,15 +129,13 @@ export function isTempFile(path: string): boolean {
 
 /** Removes temporary files older than MAX_TEMP_FILE_AGE from a folder. `now` is in ms since the epoch. */
 export async function removeStaleTempFiles(folder: string, now: number): Promise<void> {
-  for (const name of await asyncFiles().readdir(folder)) {
+  for (const name of await readdir(folder)) {
     if (!TEMP_FILE_SUFFIX.test(name)) continue;
     const path = join(folder, name);
-    const written = await asyncFiles()
-      .lstat(path)
-      .then(
-        (stats) => stats.mtimeMs,
-        () => now,
-      );
-    if (now - written > MAX_TEMP_FILE_AGE) await asyncFiles().rm(path, { force: true });
+    const written = await lstat(path).then(
+      (stats) => stats.mtimeMs,
+      () => now,
+    );
+    if (now - written > MAX_TEMP_FILE_AGE) await rm(path, { force: true });
   }
 }

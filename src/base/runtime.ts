@@ -1,6 +1,5 @@
 import type { Buffer } from "node:buffer";
 import type { Stats } from "node:fs";
-import type * as AsyncFiles from "node:fs/promises";
 import process from "node:process";
 import {
   type BunFileSink,
@@ -271,11 +270,6 @@ export const hmacOnBun =
     hasher.update(bytes);
     return hasher.digest("hex");
   });
-
-/** `node:fs/promises`, which takes 0.5 ms to load: modules that a start needs load it with its first use. */
-export function asyncFiles(): typeof AsyncFiles {
-  return process.getBuiltinModule("node:fs/promises");
-}
 
 /** The SHA-256 hash of bytes, or of a text in UTF-8. */
 export const sha256OnBun =

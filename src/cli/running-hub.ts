@@ -19,7 +19,7 @@ import { sanitizeLine } from "../terminal/log.ts";
 import type { CommandContext, Invocation } from "./command.ts";
 import { findManifests } from "../manifest/files/discover.ts";
 import { manifestIdentity } from "../manifest/identity.ts";
-import { SERVERS_VARIABLE } from "../manifest/manifest.ts";
+import { serversVariableOf } from "../manifest/manifest.ts";
 
 /** The options of commands that use running hubs. */
 export interface HubOptions {
@@ -75,7 +75,7 @@ export async function hubsOfManifest(
   const options = { files: invocation.config, env, cwd, platform };
   const { files } = await findManifests(options);
   if (files.length === 0 && invocation.config.length === 0) {
-    if ((env[SERVERS_VARIABLE]?.trim() ?? "") === "") return hubs;
+    if (serversVariableOf(env) === "") return hubs;
     const { loadManifest } = await import("../manifest/load.ts");
     if (!(await loadManifest(options)).ok) return hubs;
   }

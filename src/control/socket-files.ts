@@ -6,7 +6,6 @@ import {
   stateFolder,
   type SystemEnvironment,
 } from "../base/paths.ts";
-import { asyncFiles } from "../base/runtime.ts";
 
 /** Maximum length of the path of a Unix socket, in bytes: the limit of macOS. Linux allows 107. */
 export const MAX_SOCKET_PATH = 103;
@@ -122,6 +121,8 @@ export async function removeDeadHubs(folder: string): Promise<readonly string[]>
 
 /** Removes a socket and the file beside it. */
 export async function removeHubSocket(socket: string): Promise<void> {
-  await asyncFiles().rm(socket, { force: true });
-  await asyncFiles().rm(socket.replace(/\.sock$/, ".json"), { force: true });
+  // A client that attaches removes none, and need not load this.
+  const { rm } = process.getBuiltinModule("node:fs/promises");
+  await rm(socket, { force: true });
+  await rm(socket.replace(/\.sock$/, ".json"), { force: true });
 }

@@ -21,6 +21,7 @@ import {
   isRunnable,
   type Manifest,
   SERVERS_VARIABLE,
+  serversVariableOf,
 } from "../manifest/manifest.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../process/outer-hubs.ts";
 import { errnoCodeOf } from "../process/process-table.ts";
@@ -185,7 +186,7 @@ interface SubjectResources {
 }
 
 async function hasManifest({ config }: ManifestChoice, context: HostContext): Promise<boolean> {
-  if (config.length > 0 || context.env[SERVERS_VARIABLE]?.trim()) return true;
+  if (config.length > 0 || serversVariableOf(context.env) !== "") return true;
   const { files: found, problems } = await discoverManifests(context);
   return found.length + problems.length > 0;
 }

@@ -1,6 +1,5 @@
-import process from "node:process";
-import type { Env } from "../base/paths.ts";
-import { type Manifest, SERVERS_VARIABLE } from "./manifest.ts";
+import { type Env, realPathOf } from "../base/paths.ts";
+import { type Manifest, serversVariableOf } from "./manifest.ts";
 import { sha256Hex } from "./trust.ts";
 
 /** Number of hexadecimal digits of the hash that identifies a manifest. */
@@ -13,9 +12,8 @@ export async function manifestIdentity(
   { sources, servers }: Pick<Manifest, "sources" | "servers">,
   env: Env,
 ): Promise<string> {
-  const { realpath } = process.getBuiltinModule("node:fs/promises");
-  const files = await Promise.all(sources.map((file) => realpath(file).catch(() => file)));
-  const variable = env[SERVERS_VARIABLE]?.trim() ?? "";
+  const files = sources.map((file) => realPathOf(file) ?? file);
+  const variable = serversVariableOf(env);
   const hasNoSource = files.length === 0 && variable === "";
   const text = JSON.stringify([files, variable, hasNoSource ? servers : []]);
   return (await sha256Hex(new TextEncoder().encode(text))).slice(0, IDENTITY_LENGTH);

@@ -22,6 +22,7 @@ import {
   type Manifest,
   SERVERS_VARIABLE,
   type ServerSpec,
+  serversVariableOf,
 } from "./manifest.ts";
 import { missingServers } from "./toolsets.ts";
 import { isTable } from "./table.ts";
@@ -88,7 +89,7 @@ interface LoadedFiles {
  * them, check the merged manifest.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadedManifest> {
-  const variable = options.env[SERVERS_VARIABLE]?.trim() ?? "";
+  const variable = serversVariableOf(options.env);
   const search = await discover(options, variable);
   const documents = await parseDocuments(search.files, variable, options);
   const configs = documents.flatMap((document) => (document.ok ? [readDocument(document)] : []));

@@ -3,6 +3,7 @@
  * `ServerSpec`s are immutable and fully defaulted. `loadManifest` (load.ts) reads it from files, whose content
  * `schema.ts` describes; `resolve.ts` fills in `${…}` when a server starts.
  */
+import type { Env } from "../base/paths.ts";
 import type { Agents, Models } from "./agents.ts";
 import type { CallLimitsInput, HubLimitsInput } from "./call-limits.ts";
 import type { AgentFilesConfig, FleetConfig } from "./files/file-config.ts";
@@ -71,6 +72,11 @@ export type ToolSearchSettings = Omit<Required<ToolSearchInput>, "always"> &
 
 /** The variable of the environment whose servers are added to those of the manifest's files, as JSON. */
 export const SERVERS_VARIABLE = "TOOLMUX_SERVERS";
+
+/** The text of that variable; empty if there is none. */
+export function serversVariableOf(env: Env): string {
+  return env[SERVERS_VARIABLE]?.trim() ?? "";
+}
 
 export const TOOL_SEARCH_DEFAULTS: ToolSearchSettings = {
   limit: 8,

@@ -1,4 +1,5 @@
 import { Buffer, isUtf8 } from "node:buffer";
+import { lstat, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type ByteRange, textOf } from "../base/bytes.ts";
 import {
@@ -7,7 +8,6 @@ import {
   removeStaleTempFiles,
   replacePrivate,
 } from "../base/private-files.ts";
-import { asyncFiles } from "../base/runtime.ts";
 import {
   type CacheHints,
   type ItemValidity,
@@ -221,14 +221,12 @@ class DiskStore implements SnapshotStore {
     const hmac = await this.#loadHmac();
     if (hmac === undefined) return undefined;
     const part = await serverFileNamePart(server, hmac);
-    const names = (await asyncFiles().readdir(this.location)).filter(
+    const names = (await readdir(this.location)).filter(
       (name) => FILE_NAME.test(name) && name.startsWith(part),
     );
     const files = await Promise.all(
       names.map(async (name) => {
-        const stats = await asyncFiles()
-          .lstat(join(this.location, name))
-          .catch(() => undefined);
+        const stats = await lstat(join(this.location, name)).catch(() => undefined);
         return { name, savedAt: stats?.mtimeMs ?? 0 };
       }),
     );
@@ -256,23 +254,17 @@ class DiskStore implements SnapshotStore {
   async remove(key: SnapshotKey): Promise<void> {
     const hmac = await this.#loadHmac();
     if (hmac !== undefined)
-      await asyncFiles().rm(join(this.location, await snapshotFileName(key, hmac)), {
-        force: true,
-      });
+      await rm(join(this.location, await snapshotFileName(key, hmac)), { force: true });
   }
 
   async prune(now: number): Promise<void> {
     await removeStaleTempFiles(this.#folder, now);
     await removeStaleTempFiles(this.location, now);
     const files: { path: string; size: number; savedAt: number }[] = [];
-    for (const name of await asyncFiles().readdir(this.location)) {
+    for (const name of await readdir(this.location)) {
       const path = join(this.location, name);
       // Another process may have removed the file.
-      const stats = FILE_NAME.test(name)
-        ? await asyncFiles()
-            .lstat(path)
-            .catch(() => undefined)
-        : undefined;
+      const stats = FILE_NAME.test(name) ? await lstat(path).catch(() => undefined) : undefined;
       if (stats?.isFile() === true) files.push({ path, size: stats.size, savedAt: stats.mtimeMs });
     }
     let total = 0;
@@ -281,7 +273,7 @@ class DiskStore implements SnapshotStore {
       total += size;
       count++;
       const isOverLimit = total > MAX_TOTAL || count > MAX_SNAPSHOTS;
-      if (isOverLimit || !isUsable(savedAt, now)) await asyncFiles().rm(path, { force: true });
+      if (isOverLimit || !isUsable(savedAt, now)) await rm(path, { force: true });
     }
   }
 
@@ -328,11 +320,9 @@ const EMPTY_INDEX: SnapshotIndex = { files: [], find: () => Promise.resolve(unde
 /** Reads all snapshot files. @param folder the state folder @param now ms since the epoch */
 export async function readSnapshotIndex(folder: string, now: number): Promise<SnapshotIndex> {
   const snapshotFolder = join(folder, "snapshots");
-  const names = (
-    await asyncFiles()
-      .readdir(snapshotFolder)
-      .catch(() => [])
-  ).filter((name) => /^[0-9a-f]{64}$/.test(name));
+  const names = (await readdir(snapshotFolder).catch(() => [])).filter((name) =>
+    /^[0-9a-f]{64}$/.test(name),
+  );
   if (names.length === 0) return EMPTY_INDEX;
   const hmac = await readHmac(folder);
   const usable = new Map<string, Snapshot>();
@@ -376,14 +366,10 @@ function isCurrent(decoded: Snapshot | string, now: number): decoded is Snapshot
 }
 
 async function readBounded(path: string): Promise<Buffer<ArrayBuffer> | undefined> {
-  const stats = await asyncFiles()
-    .lstat(path)
-    .catch(() => undefined);
+  const stats = await lstat(path).catch(() => undefined);
   if (stats?.isFile() !== true || stats.size > MAX_SNAPSHOT_BYTES) return undefined;
-  return asyncFiles()
-    .readFile(path)
-    .then(
-      (bytes) => Buffer.from(bytes),
-      () => undefined,
-    );
+  return readFile(path).then(
+    (bytes) => Buffer.from(bytes),
+    () => undefined,
+  );
 }

@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { utf8 } from "../base/bytes.ts";
 import {
@@ -8,7 +9,7 @@ import {
   writePrivate,
 } from "../base/private-files.ts";
 import { sleep } from "../base/clock.ts";
-import { asyncFiles, hmacOnBun } from "../base/runtime.ts";
+import { hmacOnBun } from "../base/runtime.ts";
 
 /** Computes HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
 export type Hmac = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
@@ -46,7 +47,7 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST" || tries > MAX_TRIES) throw error;
       // Another process is writing the key, or was killed while doing so. After the last wait, its draft is removed.
-      if (tries === MAX_TRIES) await asyncFiles().rm(tempPath, { recursive: true, force: true });
+      if (tries === MAX_TRIES) await rm(tempPath, { recursive: true, force: true });
       await sleep(POLL_DELAY);
       continue;
     }
@@ -56,7 +57,7 @@ export async function obtainHmac(folder: string): Promise<Hmac> {
       if (existing === undefined) await replaceFromTemp(tempPath, path);
       return await openHmac(existing ?? newKey);
     } finally {
-      await asyncFiles().rm(tempPath, { force: true });
+      await rm(tempPath, { force: true });
     }
   }
 }

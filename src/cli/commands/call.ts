@@ -60,10 +60,10 @@ export async function call(
   const argumentSource = await abortable(readArgumentSource(invocation, context), context.signal);
   const use = async ({ reader, running, server, line, redactor }: FoundItem): Promise<number> => {
     const known = await reader.tool(name);
-    const isTyped = argumentSource.kind === "pairs" && argumentSource.pairs.length > 0;
-    const made = await withTimeLimit(timeLimit, context.signal, async (signal) => {
+    const hasPairs = argumentSource.kind === "pairs" && argumentSource.pairs.length > 0;
+    const make = async (signal: AbortSignal) => {
       const tool =
-        known === undefined && running !== undefined && isTyped
+        known === undefined && running !== undefined && hasPairs
           ? await toolOnceListed(name, reader, running, signal)
           : known;
       const args = formatArguments(argumentSource, tool?.definition["inputSchema"]);
@@ -71,8 +71,8 @@ export async function call(
       const client = await reader.client();
       const response = await client.callTool(name, args, showProgressOn(line), signal);
       return { tool, folder, response };
-    });
-    const { tool, folder, response } = made;
+    };
+    const { tool, folder, response } = await withTimeLimit(timeLimit, context.signal, make);
     line?.clear();
     // A hub says why it does not list a tool of a server that is not connected. For any other name, the error suggests
     // names.
@@ -88,7 +88,7 @@ export async function call(
   return withItem({ ...lookup, elicit, use }, invocation, context);
 }
 
-/** How long a call waits for the list of a server, in ms. After that the hub itself says why it cannot call the tool. */
+/** Maximum wait of a call for the list of a server, in ms. After it, the hub itself says why it cannot call the tool. */
 const LISTING_WAIT = 10_000;
 
 /**
@@ -107,11 +107,11 @@ async function toolOnceListed(
   await reader.client();
   const servers = (await reader.servers()).filter((server) => mayList(server, name));
   const found = new AbortController();
-  const limited = AbortSignal.any([signal, found.signal, AbortSignal.timeout(LISTING_WAIT)]);
+  const limited = AbortSignal.any([signal, found.signal]);
   const find = async ({ name: server, state }: ServerDocument): Promise<ToolDefinitionDocument> => {
     const input = { params: { name: server }, query: { wait: `${LISTING_WAIT}ms` } };
     const options = { signal: limited, timeout: LISTING_WAIT };
-    // What has failed is started again by a call, too.
+    // A call starts a failed server again, too.
     if (state === "failed" || state === "reconnecting")
       await askFor(running, "POST /servers/:name/start", options, input);
     else await askFor(running, "GET /servers/:name", options, input);
@@ -130,7 +130,7 @@ async function toolOnceListed(
 }
 
 /**
- * Whether a server that has not been listed may have a tool, and is worth a wait. By default, the prefix of a server's
+ * Tells if a server that has not been listed may have a tool, and is worth a wait. By default, the prefix of a server's
  * tools is its name. The hub does not wait for one whose start takes long, or that waits for a login, either.
  */
 function mayList(

@@ -116,8 +116,8 @@ async function listHere(
   const { loadManifestOnly } = await import("../../operations/load-manifest.ts");
   const { openHub, openSnapshots, withoutEarlyStarts } = await import("../../host/open-hub.ts");
   const { readOpenedHub } = await import("../../host/opened-hub-reader.ts");
-  const loaded = await loadManifestOnly(invocation, context, log);
   const { describeModeFault } = await import("../../manifest/modes.ts");
+  const loaded = await loadManifestOnly(invocation, context, log);
   const { mode } = options;
   const fault = mode === undefined ? undefined : describeModeFault(mode, loaded.modes ?? []);
   if (fault !== undefined) throw usageError(fault);

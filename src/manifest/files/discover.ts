@@ -1,9 +1,9 @@
 import { join, resolve } from "node:path";
-import process from "node:process";
 import { type FileBytes, type FileReadResult, readFileLimited } from "../../base/read-file.ts";
 import {
   configFolders,
   expandHome,
+  realPathOf,
   stateFolder,
   type SystemEnvironment,
 } from "../../base/paths.ts";
@@ -172,12 +172,4 @@ function describeUntrusted(path: string): string {
 function isConfigFolder(cwd: string, folders: readonly string[]): boolean {
   const here = realPathOf(cwd);
   return here !== undefined && folders.some((folder) => realPathOf(folder) === here);
-}
-
-function realPathOf(path: string): string | undefined {
-  try {
-    return process.getBuiltinModule("node:fs").realpathSync(path);
-  } catch {
-    return undefined;
-  }
 }
