@@ -1,18 +1,27 @@
-import type { Load, Pace, Turn } from "./contest.ts";
-import { middle, type Race, race, ratio, valuesOf } from "./race.ts";
+import type { Entrant, Load, Pace, Turn } from "./contest.ts";
+import { middle, raceNewProcesses, ratio, type Turns, valuesOf } from "./race.ts";
 import { formatFigures, formatNumber, type Table } from "./report.ts";
 import { runJob } from "./runner.ts";
 import type { EchoOptions, Stage } from "./stage.ts";
 import { mean, median, ratiosOf, type Spread, spreadOf } from "./stats.ts";
 
-/** The loads under which two builds are compared; those whose name begins with `http` are over HTTP. */
-const LOADS: Readonly<Record<string, Partial<Load> & Pick<EchoOptions, "shape">>> = {
+/**
+ * The loads under which two builds are compared. Those whose name begins with `http` are over HTTP, and those with
+ * `sockets` over sockets that are stdin and stdout, as with a client of Node.
+ */
+const LOADS: Readonly<
+  Record<string, Partial<Load> & Pick<EchoOptions, "shape"> & Partial<Omit<Pace, "rounds">>>
+> = {
   "stdio-small-1": { flight: 1 },
   "stdio-small-64": { flight: 64 },
+  // The first calls of a process, whose code is not compiled yet.
+  "stdio-first-64": { flight: 64, warmUp: 0, duration: 20 },
   "stdio-parsed-64": { flight: 64, shape: "spaced" },
   "stdio-medium-16": { flight: 16, lines: 312 },
   "stdio-large-4": { flight: 4, lines: 31_250 },
   "stdio-arguments-4": { flight: 4, pad: 1_000_000 },
+  "sockets-small-1": { flight: 1 },
+  "sockets-small-64": { flight: 64 },
   "http-small-1": { flight: 1 },
   "http-small-16": { flight: 16 },
 };
@@ -33,8 +42,8 @@ const START_MEASURES = {
 const DECIDING: ReadonlySet<string> = new Set(["p50 µs", "CPU µs"]);
 
 /**
- * Compares this build with another executable. Two processes of this build and one of the other run side by side, and
- * take turns in every round. The ratio of this build to itself shows how much of a difference is noise.
+ * Compares this build with another executable. In every round, two new processes of this build and one of the other run
+ * side by side, and each has one turn. The ratio of this build to itself shows how much of a difference is noise.
  * @param other path of the other executable
  * @param limit the ratio above which this build counts as slower
  * @param asked whether a load is measured
@@ -56,12 +65,19 @@ export async function compareBuilds(
     const [ratios, low, high] = [spread.median, spread.low, spread.high].map(formatNumber);
     slower.push(`${name}: ${title} ${ratios} times the other's (95 %: ${low} to ${high})`);
   };
-  for (const [name, { shape = "head", ...load }] of Object.entries(LOADS)) {
+  for (const [name, { shape = "head", warmUp, duration, ...load }] of Object.entries(LOADS)) {
     if (!asked(name)) continue;
-    const entrantAt = (at: Stage) =>
-      name.startsWith("http") ? at.overHttp("toolmux", { shape }) : at.relay("toolmux", { shape });
+    const entrantAt = (at: Stage): Entrant => {
+      if (name.startsWith("http")) return at.overHttp("toolmux", { shape });
+      const stdio = name.startsWith("sockets") ? "sockets" : "pipes";
+      return { ...at.relay("toolmux", { shape }), stdio };
+    };
     const [current, again] = [entrantAt(stage), entrantAt(stage)];
-    const run = await race({ current, other: entrantAt(otherStage), again }, load, pace);
+    const run = await raceNewProcesses({ current, other: entrantAt(otherStage), again }, load, {
+      ...pace,
+      ...(duration !== undefined && { duration }),
+      ...(warmUp !== undefined && { warmUp }),
+    });
     const rows = Object.entries(MEASURES).map(([title, of]) => {
       const spread = spreadOf(ratiosToOther(run, of));
       if (DECIDING.has(title)) judge(name, title, spread);
@@ -108,7 +124,7 @@ function columnsOf({ median: middleRatio, lower, upper, low, high }: Spread) {
 }
 
 /** The ratios of this build (the mean of its two processes) to the other build, by round. */
-function ratiosToOther(run: Race, of: keyof Turn): readonly number[] {
+function ratiosToOther(run: Turns, of: keyof Turn): readonly number[] {
   const names = ["current", "again", "other"];
   const [current = [], again = [], other = []] = names.map((name) => valuesOf(run, of, name));
   return other.map((value, round) => mean([current[round] ?? NaN, again[round] ?? NaN]) / value);

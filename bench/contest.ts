@@ -1,7 +1,7 @@
 import type { Era } from "../src/protocol/modern.ts";
 import { Flight } from "./flight.ts";
 import { HttpCallers } from "./http/callers.ts";
-import { type Command, Peer } from "./peer.ts";
+import { type Command, Peer, type Stdio } from "./peer.ts";
 import { quantile } from "./stats.ts";
 import { forgetPeak, readUsage } from "./usage.ts";
 
@@ -12,6 +12,8 @@ export interface Entrant {
   readonly tools: readonly [string, ...string[]];
   /** The transport over which the program is called; its stdin and stdout if absent. */
   readonly transport?: "http";
+  /** What its stdin and stdout are; pipes if absent. */
+  readonly stdio?: Stdio;
   /** The protocol era of the client; legacy if absent. */
   readonly era?: Era;
 }
@@ -122,8 +124,8 @@ export class Caller implements Racer {
   readonly #flight: Flight;
 
   /** Starts the program, and waits for its tools. */
-  constructor({ peer: command, tools, era }: Entrant, { flight, lines, pad }: Load) {
-    this.#peer = new Peer(command, era);
+  constructor({ peer: command, tools, era, stdio }: Entrant, { flight, lines, pad }: Load) {
+    this.#peer = new Peer(command, era, stdio);
     this.#peer.awaitTools((names) => tools.every((tool) => names.includes(tool)));
     this.#flight = new Flight(tools, lines, flight, this.#peer.envelope, pad);
   }

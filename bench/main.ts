@@ -98,7 +98,7 @@ async function run(options: Options, folder: string): Promise<readonly string[]>
   console.log(`the echo server is written in ${stage.programs.language}`);
   if (options.check) return check(stage, reset, asked);
   if (against === undefined) return measure(stage, options, machine);
-  const pace = { rounds, warmUp: 1000, duration: 200 };
+  const pace = { rounds, warmUp: 1000, duration: 400 };
   const { tables, slower } = await compareBuilds(stage, otherBuild(against), asked, pace, limit);
   if (json !== undefined) writeJson(json, { machine, pace, against, builds: tables });
   return slower;

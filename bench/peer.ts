@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { makeSocketPair } from "../src/base/runtime.ts";
 import { type Era, LATEST_MODERN, MetaKey } from "../src/protocol/modern.ts";
 
 /** A program and how it is started. */
@@ -34,8 +35,11 @@ const END_LIMIT = 5000;
 const READY_LIMIT = 15_000;
 const READY_PAUSE = 10;
 
+/** The files that are stdin and stdout of a child process. Programs of Node give their children sockets. */
+export type Stdio = "pipes" | "sockets";
+
 /**
- * A child process that is called over two pipes with blocking reads and writes, because an event loop would cost more
+ * A child process that is called over its stdin and stdout with blocking reads and writes, because an event loop would cost more
  * than the measured work. If the peer stops answering, the calling process is blocked and must be killed from
  * outside.
  */
@@ -55,10 +59,10 @@ export class Peer {
   #id = 0;
 
   /** Starts the program. @throws if it cannot be started */
-  constructor({ file, args, env }: Command, era: Era = "legacy") {
+  constructor({ file, args, env }: Command, era: Era = "legacy", kind: Stdio = "pipes") {
     this.envelope = era === "modern" ? { _meta: ENVELOPE } : {};
     this.#era = era;
-    const [toPeer, fromPeer] = openPipes();
+    const [toPeer, fromPeer] = kind === "pipes" ? openPipes() : [openSockets(), openSockets()];
     const stdio = [toPeer.read, fromPeer.write, "inherit"] as const;
     this.started = performance.now();
     this.#child = spawn(file, args, { stdio: [...stdio], env });
@@ -223,6 +227,14 @@ function openPipes(): [Pipe, Pipe] {
   } finally {
     rmSync(folder, { recursive: true });
   }
+}
+
+/** A connection that is used in one direction. @throws elsewhere than on Linux */
+function openSockets(): Pipe {
+  const pair = makeSocketPair();
+  if (pair === undefined) throw new Error("pairs of sockets are made on Linux only");
+  const [read, write] = pair;
+  return { read, write };
 }
 
 function openPipe(path: string): Pipe {

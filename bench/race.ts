@@ -6,6 +6,9 @@ import { median, ratiosOf } from "./stats.ts";
 /** The results of entrants that took turns under one load, by the entrants' names. */
 export type Race = Readonly<Record<string, EntrantResult>>;
 
+/** The turns of entrants under one load, by the entrants' names. */
+export type Turns = Readonly<Record<string, Pick<EntrantResult, "turns">>>;
+
 /** The code for HTTP requests takes longer to be JIT-compiled, so the warm-up over HTTP is longer by this factor. */
 const HTTP_WARM_UP = 3;
 
@@ -33,28 +36,52 @@ export async function race(
   );
 }
 
+/**
+ * Lets entrants take turns as `race` does, with new processes of all of them in every round, because two processes of
+ * one program differ by up to a fifth as long as they live.
+ */
+export async function raceNewProcesses(
+  entrants: Readonly<Record<string, Entrant>>,
+  load: Partial<Load>,
+  { rounds, ...pace }: Pace,
+): Promise<Turns> {
+  const all = Object.entries(entrants);
+  const runs: Race[] = [];
+  for (let round = 0; round < rounds; round++) {
+    const first = round % all.length;
+    const ordered = Object.fromEntries([...all.slice(first), ...all.slice(0, first)]);
+    runs.push(await race(ordered, load, { ...pace, rounds: 1 }));
+  }
+  return Object.fromEntries(
+    all.map(([name]) => {
+      const results = runs.flatMap((run) => run[name] ?? []);
+      return [name, { turns: results.flatMap(({ turns }) => turns) }];
+    }),
+  );
+}
+
 /** The figures of an entrant in all rounds; NaN if unknown. */
-export function valuesOf(run: Race, of: keyof Turn, name: string): readonly number[] {
+export function valuesOf(run: Turns, of: keyof Turn, name: string): readonly number[] {
   return (run[name]?.turns ?? []).map((turn) => turn[of] ?? Number.NaN);
 }
 
 /** The median of a figure over all rounds; NaN if unknown. */
-export function middle(run: Race, of: keyof Turn, name: string): number {
+export function middle(run: Turns, of: keyof Turn, name: string): number {
   return median(valuesOf(run, of, name));
 }
 
 /** The ratios of `name` to `other` within each round; NaN if unknown. */
-export function ratios(run: Race, of: keyof Turn, name: string, other: string): readonly number[] {
+export function ratios(run: Turns, of: keyof Turn, name: string, other: string): readonly number[] {
   return ratiosOf(valuesOf(run, of, name), valuesOf(run, of, other));
 }
 
 /** The median of the ratios of `name` to `other` within each round; NaN if unknown. */
-export function ratio(run: Race, of: keyof Turn, name: string, other: string): number {
+export function ratio(run: Turns, of: keyof Turn, name: string, other: string): number {
   return median(ratios(run, of, name, other));
 }
 
 /** The median of the differences of `name` from `other` within each round; NaN if unknown. */
-export function difference(run: Race, of: keyof Turn, name: string, other: string): number {
+export function difference(run: Turns, of: keyof Turn, name: string, other: string): number {
   const others = valuesOf(run, of, other);
   return median(valuesOf(run, of, name).map((own, round) => own - (others[round] ?? Number.NaN)));
 }
