@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import { type ByteRange, type Edit, joinPieces, type Piece, textOf, utf8 } from "../base/bytes.ts";
 import { wallNow } from "../base/clock.ts";
+import { compileAsUsual } from "../base/runtime.ts";
 import { HubError } from "../base/errors.ts";
 import type { CallTotals, CancelledBy, EventBus } from "../base/hub-events.ts";
 import { isNamed } from "../catalog/exposure.ts";
@@ -910,7 +911,10 @@ export class CallLog {
   }
 
   nextNumber(): number {
-    return ++this.#lastNumber;
+    const number = ++this.#lastNumber;
+    // With the first call, the process is no longer starting.
+    if (number === 1) compileAsUsual?.();
+    return number;
   }
 
   logStart(identity: CallIdentity, now: number): void {
