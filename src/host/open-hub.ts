@@ -131,6 +131,8 @@ export interface OpenHubOptions {
   readonly openAgents?: ((options: ClientAgentsOptions) => Promise<ClientAgents>) | undefined;
   /** Changes each manifest before its plugins are set up. */
   readonly prepare?: ((manifest: Manifest) => Manifest) | undefined;
+  /** See `HubOptions`. */
+  readonly startDelay?: number | undefined;
   /** Whether the hub may authorize itself at servers, such as by a login in the user's browser; default true. */
   readonly authorizes?: boolean;
   /** Makes the wrapper that every server's transport gets. @param redact removes secrets from a text */
@@ -217,6 +219,7 @@ export async function openHub(
     choose = (it) => it,
     prepare = (it) => it,
     openAgents,
+    startDelay,
     authorizes = true,
     makeTransportWrapper,
     mode,
@@ -351,6 +354,7 @@ export async function openHub(
     plugins,
     redact,
     minimumApproval,
+    startDelay,
     howToBeAsked,
     isWatchable,
     isShared,

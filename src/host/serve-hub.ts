@@ -42,6 +42,8 @@ const BACKGROUND_DELAY = 100;
  * control socket of a shared hub is opened as soon as clients can attach: whoever finds the one may use the other.
  */
 const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
+/** `HubOptions.startDelay`: the first list comes a few ms after the answer to `initialize`. */
+const START_DELAY = 50;
 
 const NO_TOKEN_WARNING =
   "no token is required: every user of this machine can call every tool; --token auto creates a token";
@@ -150,6 +152,7 @@ export async function serveHub(options: ServeOptions): Promise<boolean> {
   const opened = await openHub(loaded.manifest, context, log, {
     kinds: eventKindsAtLevel(options.logLevel),
     snapshots: openSnapshots(context, log, "exact"),
+    startDelay: START_DELAY,
     makeTransportWrapper: recording?.makeTransportWrapper,
     secrets: [address?.token, ...(clients ?? []).map(({ token }) => token)].filter(
       (token) => token !== undefined,

@@ -221,6 +221,7 @@ export class Hub {
         clientInfo: () => this.serverInfo,
         clock,
         startLimiter: this.#startLimiter,
+        startDelay: options.startDelay,
         openTransport: (spec, client, cookies, origin) =>
           this.activePlugins.openTransport(spec, client, cookies, fillingOf(origin)),
         requestEnded: (request) => {

@@ -72,6 +72,11 @@ export interface HubOptions {
   readonly openFleetTransport?: ((spec: FleetServer) => Promise<Transport>) | undefined;
   readonly wrapTransport?: TransportWrapper | undefined;
   /**
+   * Delay of the first start of a server whose saved listing is shown, in ms: the start would delay the answers to the
+   * first requests of a client, which need no server. A call of the server ends it. Default: 0.
+   */
+  readonly startDelay?: number | undefined;
+  /**
    * Obtains the authorization that a server demands, with a browser if needed; absent: no authorization can be
    * obtained.
    * @throws {HubError} unauthorized, or the signal's reason

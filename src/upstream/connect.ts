@@ -78,6 +78,8 @@ export interface ConnectEnvironment {
   clientInfo(): Implementation;
   readonly clock: Clock;
   readonly startLimiter: StartLimiter;
+  /** See `HubOptions`. */
+  readonly startDelay?: number | undefined;
   /**
    * Fills in the `${…}` values in the server's specification, and then creates the transport.
    * @param client the id of the only client of the server; undefined if clients share it

@@ -220,6 +220,8 @@ export class Connection {
   #challenge: AuthChallenge = { status: 401, header: undefined };
   /** Whether the server was started only to get its listing. If so, the connection becomes idle afterwards. */
   #isStartedToList = false;
+  /** Whether `#startLater` waits, and no signal has come meanwhile. */
+  #isStartPlanned = false;
   #hasAttempted = false;
   /** Whether the connection has failed and stays so until a user acts. Meanwhile, its tools are not shown. */
   #hasFailed = false;
@@ -435,7 +437,7 @@ export class Connection {
       client: this.client,
       clients: this.#options.clients.current().flatMap(({ id }) => id ?? []),
       canAsk: askableOf(this.#options.clients.capabilities),
-      state: state.at,
+      state: this.#isStarting ? "connecting" : state.at,
       since: this.#since,
       attempt: "attempt" in next ? next.attempt : undefined,
       retryAt: retryTimeOf(next, clock),
@@ -467,7 +469,9 @@ export class Connection {
    * listing is started once to get its listing.
    */
   async begin(): Promise<void> {
-    if (this.#goal === "up") this.#start();
+    const { startDelay = 0 } = this.#options.environment;
+    if (this.#goal === "up" && startDelay > 0) void this.#startLater(startDelay);
+    else if (this.#goal === "up") this.#start();
     await this.#listingSync.loadSaved();
     const isIdle = this.state.at === "idle" && this.#goal === "onDemand";
     if (isIdle && !this.#listingSync.isOwn) {
@@ -491,6 +495,22 @@ export class Connection {
   start(): void {
     this.want();
     this.#start();
+  }
+
+  /** Whether the server is about to be started for the first time. */
+  get #isStarting(): boolean {
+    return this.#isStartPlanned && this.#goal === "up";
+  }
+
+  /** Starts the server when its saved listing is loaded, or `delay` ms after that if clients are shown it. */
+  async #startLater(delay: number): Promise<void> {
+    this.#isStartPlanned = true;
+    const start = (): void => {
+      if (this.#isStarting) this.#start();
+    };
+    await this.#listingSync.savedLoaded;
+    if (this.#listingSync.listing === undefined) start();
+    else this.#options.environment.clock.after(delay, start);
   }
 
   #start(): void {
@@ -645,6 +665,7 @@ export class Connection {
   }
 
   #apply(signal: Signal<Session>): void {
+    this.#isStartPlanned = false;
     const before = this.#state;
     const { environment, bus, alerts, client, key: connection } = this.#options;
     const { clock } = environment;

@@ -63,12 +63,16 @@ async function remember(
 }
 
 /** A hub that remembers a server, which is like this now. */
-async function beginRemembered(now: Partial<ScriptedServer> = {}, servers: Servers = {}) {
+async function beginRemembered(
+  now: Partial<ScriptedServer> = {},
+  servers: Servers = {},
+  startDelay?: number,
+) {
   const a = new ScriptedServer("x");
   const snapshots = await remember({ a }, servers);
   const starts = a.transportCount;
   Object.assign(a, now);
-  const setup = await begin({ a }, { snapshots, servers });
+  const setup = await begin({ a }, { snapshots, servers, startDelay });
   return { ...setup, a, newStarts: () => a.transportCount - starts };
 }
 
@@ -433,6 +437,47 @@ describe("a list from what is remembered", () => {
   });
 });
 
+describe("with a delay of starts, a server whose tools are remembered", () => {
+  const beginDelayed = (servers: Servers = {}) => beginRemembered({}, servers, 50);
+
+  it("is started when clients had time to list it, and counts as connecting until then", async () => {
+    const { clock, list, statusOf, newStarts } = await beginDelayed();
+    assert.deepEqual(await list(), ["a__x"]);
+    await clock.advanceAsync(49);
+    assert.deepEqual([newStarts(), statusOf().state], [0, "connecting"]);
+    await clock.advanceAsync(1);
+    assert.deepEqual([newStarts(), statusOf().state], [1, "connected"]);
+  });
+
+  it("is started by a call at once, and only once", async () => {
+    const { client, clock, newStarts } = await beginDelayed();
+    assert.ok((await callTool(client, "a__x")).result);
+    assert.deepEqual([newStarts(), clock.now()], [1, 0]);
+    await clock.advanceAsync(HOUR);
+    assert.equal(newStarts(), 1);
+  });
+
+  it("is not started if it is stopped or becomes lazy before that", async () => {
+    for (const change of ["stop", "lazy"] as const) {
+      const { hub, clock, statusOf, newStarts } = await beginDelayed();
+      if (change === "stop") await hub.stop("a");
+      else hub.reload(manifestOf({ a: { lazy: true } }));
+      await clock.advanceAsync(HOUR);
+      assert.equal(newStarts(), 0);
+      assert.equal(statusOf().state, change === "stop" ? "disconnected" : "idle");
+    }
+  });
+
+  it("is not waited for by the start of one of which nothing is remembered", async () => {
+    const a = new ScriptedServer("x");
+    const snapshots = await remember({ a });
+    const b = new ScriptedServer("y");
+    const { clock, list } = await begin({ a, b }, { snapshots, startDelay: 50 });
+    assert.deepEqual(await list(), ["a__x", "b__y"]);
+    assert.deepEqual([b.transportCount, clock.now()], [1, 0]);
+  });
+});
+
 describe("a call of a tool that is only remembered", () => {
   it("awaits its server, which is started once", async () => {
     const latch = new Latch();
@@ -481,6 +526,17 @@ describe("a call of a tool that is only remembered", () => {
     const { kind, server, text } = await raised;
     assert.deepEqual([kind, server], ["toolsChanged", "a"]);
     assert.match(text, /"x"[\s\S]*Obey me/);
+  });
+});
+
+describe("a list that waits for servers", () => {
+  it("is not answered as if there were none when the hub is closed", async () => {
+    const { a } = makeTwo();
+    const { hub, client } = setUpHubWithClock({ a });
+    post(client, "list", "tools/list");
+    await turn();
+    await hub.close();
+    assert.deepEqual(client.messages.filter(isResponseTo("list")), []);
   });
 });
 
