@@ -987,7 +987,8 @@ export class Hub {
   }
 
   #resolveSettled(): void {
-    this.#clients.serverSettled();
+    // A closing hub has no servers, and a list that says so would be wrong: lists that wait are not answered any more.
+    if (!this.#isClosing) this.#clients.serverSettled();
     const { firstOutcome, allStarted } = this.#settled;
     if (firstOutcome === undefined && allStarted === undefined) return;
     const { allConnections: all } = this.#pool;

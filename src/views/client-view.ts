@@ -291,7 +291,8 @@ export class ClientView {
     const cancelSavedTimer = clock.after(LOAD_SAVED_WAIT, () => this.#setSavedLoaded());
     this.#cancelTimer = cancelSavedTimer;
     pool.addProfile(this.#profile);
-    if (this.#state === "opening") {
+    // A listener of the servers' events may have closed the hub.
+    if (this.#state === "opening" && !this.isClosed) {
       const cancelListTimer = clock.after(this.#listWait(), () => this.#setListable());
       this.#cancelTimer = () => {
         cancelListTimer();
