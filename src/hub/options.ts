@@ -73,7 +73,8 @@ export interface HubOptions {
   readonly wrapTransport?: TransportWrapper | undefined;
   /**
    * Delay of the first start of a server whose saved listing is shown, in ms: the start would delay the answers to the
-   * first requests of a client, which need no server. A call of the server ends it. Default: 0.
+   * first requests of a client, which need no server. A call, another client or a command starts the server at once, and
+   * a listing that is shown only after a review does not delay its start. Default: 0.
    */
   readonly startDelay?: number | undefined;
   /**

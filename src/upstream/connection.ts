@@ -506,7 +506,9 @@ export class Connection {
   async #startLater(delay: number): Promise<void> {
     this.#isStartPlanned = true;
     const start = (): void => {
-      if (this.#isStarting) this.#start();
+      const isDue = this.#isStarting;
+      this.#isStartPlanned = false;
+      if (isDue) this.#start();
     };
     await this.#listingSync.savedLoaded;
     if (this.#listingSync.listing === undefined) start();
@@ -540,6 +542,7 @@ export class Connection {
 
   /** Cancels the attempt in progress, or the wait for the next one. */
   cancel(): void {
+    if (this.#isStarting) this.#start();
     this.#signal({ kind: "cancel" });
   }
 
