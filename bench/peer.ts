@@ -39,8 +39,8 @@ const READY_PAUSE = 10;
 export type Stdio = "pipes" | "sockets";
 
 /**
- * A child process that is called over its stdin and stdout with blocking reads and writes, because an event loop would cost more
- * than the measured work. If the peer stops answering, the calling process is blocked and must be killed from
+ * A child process that is called over its stdin and stdout with blocking reads and writes, because an event loop would
+ * cost more than the measured work. If the peer stops answering, the calling process is blocked and must be killed from
  * outside.
  */
 export class Peer {

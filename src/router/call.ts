@@ -268,6 +268,8 @@ export abstract class Call implements DeadlineTarget, ClientRequest, RoutedReque
 
   run(): void {
     const { deadlines, callLog } = this.context;
+    // With the first call, the process is no longer starting.
+    if (this.number === 1) compileAsUsual?.();
     deadlines.add(this);
     if (this.isLogged && callLog.wantsStarts) {
       const now = wallNow();
@@ -911,10 +913,7 @@ export class CallLog {
   }
 
   nextNumber(): number {
-    const number = ++this.#lastNumber;
-    // With the first call, the process is no longer starting.
-    if (number === 1) compileAsUsual?.();
-    return number;
+    return ++this.#lastNumber;
   }
 
   logStart(identity: CallIdentity, now: number): void {
