@@ -74,7 +74,10 @@ export class ClientConnection implements TransportEvents, AcceptedClient {
 
   /** Stops the servers that no open request needs, and calls `idle` when all requests are answered. */
   inputEnded(idle: () => void): void {
-    this.#legacy.onInputEnded();
+    const { calls, subscriptions } = this.#modernClients;
+    // A modern request that is no call, such as a list, may need any server.
+    const others = this.#responders.size - subscriptions - calls.length;
+    this.#legacy.onInputEnded(others > 0);
     const check = (): void => {
       if (this.#legacy.openCount + this.#responders.size > 0) return;
       clearInterval(timer);

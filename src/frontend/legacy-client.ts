@@ -478,10 +478,13 @@ export class LegacyClient implements TransportEvents, ClientChannel, RequestSour
     return this.#running.size + this.#openInitializations;
   }
 
-  /** Called when the client sends nothing more: stops the servers that none of its open requests needs. */
-  onInputEnded(): void {
+  /**
+   * Called when the client sends nothing more: stops the servers that none of its open requests needs.
+   * @param needsAll whether an open request that is not this object's may need any server
+   */
+  onInputEnded(needsAll: boolean): void {
     this.#hasInputEnded = true;
-    if (this.#isShared) return;
+    if (this.#isShared || needsAll) return;
     // A request without a route, such as a list, may need any server.
     const calls = this.#running.values().map(({ call }) => call);
     if (calls.includes(undefined)) return;

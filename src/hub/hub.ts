@@ -983,12 +983,12 @@ export class Hub {
       limits,
       clock,
       listWait,
+      isClosing: () => this.#isClosing,
     });
   }
 
   #resolveSettled(): void {
-    // A closing hub has no servers, and a list that says so would be wrong: lists that wait are not answered any more.
-    if (!this.#isClosing) this.#clients.serverSettled();
+    this.#clients.serverSettled();
     const { firstOutcome, allStarted } = this.#settled;
     if (firstOutcome === undefined && allStarted === undefined) return;
     const { allConnections: all } = this.#pool;

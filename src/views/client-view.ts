@@ -46,6 +46,8 @@ export interface ClientViewOptions {
   readonly clock: Clock;
   /** Returns the maximum time that a client's first list request waits for servers without a known listing, in ms. */
   listWait(): number;
+  /** Whether the hub closes. It has no servers then, and lists that say so would be wrong: they are not answered. */
+  isClosing(): boolean;
 }
 
 /**
@@ -329,7 +331,8 @@ export class ClientView {
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {
     this.#lookForPrograms();
-    if (this.#state !== "listable") return this.#listWaiters.add(callback);
+    if (this.#state !== "listable" || this.#options.isClosing())
+      return this.#listWaiters.add(callback);
     callback(this.catalog);
     return () => {};
   }
@@ -409,6 +412,7 @@ export class ClientView {
 
   #setListable(): void {
     this.#setSavedLoaded();
+    if (this.#options.isClosing()) return;
     this.#state = "listable";
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;

@@ -10,6 +10,7 @@ import { EOF_GRACE } from "../../src/base/grace-periods.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { isObject } from "../harness/message.ts";
 import { RawClient } from "../harness/raw-client.ts";
+import { modernRequest } from "../fixtures/modern-requests.ts";
 import { poll } from "../harness/wait.ts";
 import {
   EXIT_LIMIT,
@@ -190,6 +191,16 @@ describe("a client that closes stdin and still reads", () => {
       );
       assert.deepEqual(new Set(ids), new Set([1, 2, 3]));
       assertProtocolOnly(client);
+    }));
+
+  it("gets the tools of a server that is still starting, in the modern era, too", () =>
+    withTestFolder({ hub: { listWait: "10s" }, servers: { a: scripted() } }, async (setup) => {
+      const client = open(setup);
+      client.write(`${JSON.stringify(modernRequest(1, "tools/list"))}\n`);
+      client.end();
+      assert.deepEqual(await client.waitForExit(EXIT_LIMIT), { code: 0, signal: null });
+      assert.equal(client.lines.length, 1);
+      assert.match(client.lines[0]?.text ?? "", /"name":"a__echo"/);
     }));
 
   it("gets an error for a call that has no answer, and the hub ends with 0 within two seconds", () =>

@@ -468,6 +468,15 @@ describe("with a delay of starts, a server whose tools are remembered", () => {
     }
   });
 
+  it("can be cancelled like one that is being started", async () => {
+    const { hub, clock, statusOf, newStarts } = await beginDelayed();
+    const settled = hub.settled();
+    hub.cancelAttempt("a");
+    await settled;
+    await clock.advanceAsync(HOUR);
+    assert.deepEqual([newStarts(), statusOf().state], [0, "idle"]);
+  });
+
   it("is not waited for by the start of one of which nothing is remembered", async () => {
     const a = new ScriptedServer("x");
     const snapshots = await remember({ a });
@@ -535,8 +544,14 @@ describe("a list that waits for servers", () => {
     const { hub, client } = setUpHubWithClock({ a });
     post(client, "list", "tools/list");
     await turn();
-    await hub.close();
-    assert.deepEqual(client.messages.filter(isResponseTo("list")), []);
+    const closed = hub.close();
+    post(client, "late", "tools/list");
+    await closed;
+    const answers = ["list", "late"].flatMap((id) => client.messages.filter(isResponseTo(id)));
+    assert.deepEqual(
+      answers.filter(({ result }) => result !== undefined),
+      [],
+    );
   });
 });
 
