@@ -42,7 +42,7 @@ const BACKGROUND_DELAY = 100;
  * control socket of a shared hub is opened as soon as clients can attach: whoever finds the one may use the other.
  */
 const CONTROL_DELAY = { afterClient: 20, afterStart: 1000 };
-/** `HubOptions.startDelay`: the first list comes a few ms after the answer to `initialize`. */
+/** `HubOptions.startDelay`: most clients ask for a list a few ms after the answer to `initialize`. */
 const START_DELAY = 50;
 
 const NO_TOKEN_WARNING =

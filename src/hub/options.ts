@@ -73,8 +73,8 @@ export interface HubOptions {
   readonly wrapTransport?: TransportWrapper | undefined;
   /**
    * Delay of the first start of a server whose saved listing is shown, in ms: the start would delay the answers to the
-   * first requests of a client, which need no server. A call, another client or a command starts the server at once, and
-   * a listing that is shown only after a review does not delay its start. Default: 0.
+   * first requests of a client, which need no server. The answer to the first list, a call, another client or a command
+   * ends the delay, and a listing that is shown only after a review does not begin it. Default: 0.
    */
   readonly startDelay?: number | undefined;
   /**

@@ -221,7 +221,7 @@ export class Connection {
   /** Whether the server was started only to get its listing. If so, the connection becomes idle afterwards. */
   #isStartedToList = false;
   /** Whether `#startLater` waits, and no signal has come meanwhile. */
-  #isStartPlanned = false;
+  #plansStart = false;
   #hasAttempted = false;
   /** Whether the connection has failed and stays so until a user acts. Meanwhile, its tools are not shown. */
   #hasFailed = false;
@@ -437,7 +437,7 @@ export class Connection {
       client: this.client,
       clients: this.#options.clients.current().flatMap(({ id }) => id ?? []),
       canAsk: askableOf(this.#options.clients.capabilities),
-      state: this.#isStarting ? "connecting" : state.at,
+      state: this.isStartPlanned ? "connecting" : state.at,
       since: this.#since,
       attempt: "attempt" in next ? next.attempt : undefined,
       retryAt: retryTimeOf(next, clock),
@@ -498,21 +498,23 @@ export class Connection {
   }
 
   /** Whether the server is about to be started for the first time. */
-  get #isStarting(): boolean {
-    return this.#isStartPlanned && this.#goal === "up";
+  get isStartPlanned(): boolean {
+    return this.#plansStart && this.#goal === "up";
   }
 
   /** Starts the server when its saved listing is loaded, or `delay` ms after that if clients are shown it. */
   async #startLater(delay: number): Promise<void> {
-    this.#isStartPlanned = true;
-    const start = (): void => {
-      const isDue = this.#isStarting;
-      this.#isStartPlanned = false;
-      if (isDue) this.#start();
-    };
+    this.#plansStart = true;
     await this.#listingSync.savedLoaded;
-    if (this.#listingSync.listing === undefined) start();
-    else this.#options.environment.clock.after(delay, start);
+    if (this.#listingSync.listing === undefined) this.startPlanned();
+    else this.#options.environment.clock.after(delay, () => this.startPlanned());
+  }
+
+  /** Starts the server if that is planned for a later time (`startDelay`). */
+  startPlanned(): void {
+    const isDue = this.isStartPlanned;
+    this.#plansStart = false;
+    if (isDue) this.#start();
   }
 
   #start(): void {
@@ -542,7 +544,7 @@ export class Connection {
 
   /** Cancels the attempt in progress, or the wait for the next one. */
   cancel(): void {
-    if (this.#isStarting) this.#start();
+    this.startPlanned();
     this.#signal({ kind: "cancel" });
   }
 
@@ -668,7 +670,7 @@ export class Connection {
   }
 
   #apply(signal: Signal<Session>): void {
-    this.#isStartPlanned = false;
+    this.#plansStart = false;
     const before = this.#state;
     const { environment, bus, alerts, client, key: connection } = this.#options;
     const { clock } = environment;

@@ -331,9 +331,13 @@ export class ClientView {
    */
   whenListed(callback: (catalog: Catalog) => void): () => void {
     this.#lookForPrograms();
+    const answer = (catalog: Catalog): void => {
+      callback(catalog);
+      this.#startPlanned();
+    };
     if (this.#state !== "listable" || this.#options.isClosing())
-      return this.#listWaiters.add(callback);
-    callback(this.catalog);
+      return this.#listWaiters.add(answer);
+    answer(this.catalog);
     return () => {};
   }
 
@@ -417,6 +421,17 @@ export class ClientView {
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#listWaiters.callAll(() => this.catalog);
+  }
+
+  /** Starts the servers whose start would have delayed the list that was just answered. */
+  #startPlanned(): void {
+    const { clock, pool } = this.#options;
+    const planned = pool.connections(this.#profile).filter((each) => each.isStartPlanned);
+    if (planned.length === 0) return;
+    // The answer is sent at the end of this turn of the event loop.
+    clock.after(0, () => {
+      for (const connection of planned) connection.startPlanned();
+    });
   }
 }
 

@@ -440,13 +440,20 @@ describe("a list from what is remembered", () => {
 describe("with a delay of starts, a server whose tools are remembered", () => {
   const beginDelayed = (servers: Servers = {}) => beginRemembered({}, servers, 50);
 
-  it("is started when clients had time to list it, and counts as connecting until then", async () => {
+  it("is started when the first list is answered, and counts as connecting until then", async () => {
     const { clock, list, statusOf, newStarts } = await beginDelayed();
     assert.deepEqual(await list(), ["a__x"]);
-    await clock.advanceAsync(49);
     assert.deepEqual([newStarts(), statusOf().state], [0, "connecting"]);
-    await clock.advanceAsync(1);
+    await clock.advanceAsync(0);
     assert.deepEqual([newStarts(), statusOf().state], [1, "connected"]);
+  });
+
+  it("is started when its client has listed nothing for that time", async () => {
+    const { clock, newStarts } = await beginDelayed();
+    await clock.advanceAsync(49);
+    assert.equal(newStarts(), 0);
+    await clock.advanceAsync(1);
+    assert.equal(newStarts(), 1);
   });
 
   it("is started by a call at once, and only once", async () => {
