@@ -15,8 +15,8 @@ const LOADS: Readonly<
 > = {
   "stdio-small-1": { flight: 1 },
   "stdio-small-64": { flight: 64 },
-  // The first calls of a process, whose code is not compiled yet.
-  "stdio-first-64": { flight: 64, warmUp: 0, duration: 20 },
+  // The first calls of a process, whose code is not compiled yet, but for those that wait for the start of the server.
+  "stdio-first-64": { flight: 64, warmUp: 1, duration: 20 },
   "stdio-parsed-64": { flight: 64, shape: "spaced" },
   "stdio-medium-16": { flight: 16, lines: 312 },
   "stdio-large-4": { flight: 4, lines: 31_250 },

@@ -88,7 +88,7 @@ export async function contest(job: ContestJob): Promise<readonly EntrantResult[]
     racers.push({ racer, base: readUsage(racer.pid)?.rss ?? null, turns: [] });
     forgetPeak(racer.pid);
   }
-  if (warmUp > 0) for (const { racer } of racers) await racer.run(warmUp);
+  for (const { racer } of racers) await racer.run(warmUp);
   for (let round = 0; round < rounds; round++) {
     for (const at of racers.keys()) {
       const next = racers[(at + round) % racers.length];
