@@ -29,7 +29,7 @@ const LOADS: Readonly<
 const START = "start";
 export const BUILD_LOADS: readonly string[] = [...Object.keys(LOADS), START];
 
-/** A ratio above this value counts as a loss, if the whole 95 % interval of the median lies above it. */
+/** `BuildGate.atMost` where nothing else is said. */
 export const MAX_BUILD_RATIO = 1.05;
 
 const MEASURES = { "p50 µs": "p50", "p99 µs": "p99", "CPU µs": "cpu" } as const;
@@ -42,11 +42,19 @@ const START_MEASURES = {
 /** The tail varies too much to count as a loss. */
 const DECIDING: ReadonlySet<string> = new Set(["p50 µs", "CPU µs"]);
 
+/** When a build counts as slower than another one. */
+export interface BuildGate {
+  /** The ratio above which it does, if the whole 95 % interval of the median lies above it. */
+  readonly atMost: number;
+  /** Measures that do not count, such as "start: ms to initialize". */
+  readonly ignored?: readonly string[];
+}
+
 /**
  * Compares this build with another executable. In every round, two new processes of this build and one of the other run
  * side by side, and each has one turn. The ratio of this build to itself shows how much of a difference is noise.
  * @param other path of the other executable
- * @param limit the ratio above which this build counts as slower
+ * @param gate when this build counts as slower
  * @param asked whether a load is measured
  * @returns the table of each load, and the loads under which this build is slower than the other, as texts
  * @throws if an executable is missing or gives a wrong answer
@@ -56,13 +64,13 @@ export async function compareBuilds(
   other: string,
   asked: (load: string) => boolean,
   pace: Pace,
-  limit = MAX_BUILD_RATIO,
+  gate: BuildGate = { atMost: MAX_BUILD_RATIO },
 ): Promise<{ tables: Readonly<Record<string, Table>>; slower: readonly string[] }> {
   const otherStage = stage.with(other);
   const tables: Record<string, Table> = {};
   const slower: string[] = [];
   const judge = (name: string, title: string, spread: Spread): void => {
-    if (spread.low <= limit) return;
+    if (spread.low <= gate.atMost || gate.ignored?.includes(`${name}: ${title}`)) return;
     const [ratios, low, high] = [spread.median, spread.low, spread.high].map(formatNumber);
     slower.push(`${name}: ${title} ${ratios} times the other's (95 %: ${low} to ${high})`);
   };

@@ -14,6 +14,7 @@ import {
   resetLimits,
   type Trial,
 } from "./budget.ts";
+import type { BuildGate } from "./builds.ts";
 import { timeCatalog, timeParsing } from "./catalogs.ts";
 import type { Pace } from "./contest.ts";
 import { timeLimits } from "./limits.ts";
@@ -188,12 +189,12 @@ export async function check(
 interface Budget {
   /**
    * The build that `--baseline` compares with. It moves only when something has got better, so that many small losses
-   * add up to one that is seen. `loads`: those of `--against`; `atMost`: the limit of a ratio.
+   * add up to one that is seen. `loads`: those of `--against`; `why`: the reason for what is ignored.
    */
-  readonly baseline: {
+  readonly baseline: BuildGate & {
     readonly commit: string;
     readonly loads: readonly string[];
-    readonly atMost: number;
+    readonly why: string;
   };
   readonly limits: readonly Limit[];
 }

@@ -77,7 +77,7 @@ function parseOptions() {
   const names = against === undefined ? SCENARIOS.map(({ name }) => name) : BUILD_LOADS;
   if (!isCheck && !names.some(asked))
     throw new TypeError(`nothing has ${only.join(" or ")} in its name`);
-  return { ...values, only, against, limit: baseline?.atMost, rounds, asked };
+  return { ...values, only, against, gate: baseline, rounds, asked };
 }
 
 type Options = ReturnType<typeof parseOptions>;
@@ -91,7 +91,7 @@ async function searchTools(args: string[]): Promise<void> {
 
 /** Does what the options say. @returns what is wrong, as texts; a missed goal is not */
 async function run(options: Options, folder: string): Promise<readonly string[]> {
-  const { against, asked, json, limit, reset, rounds } = options;
+  const { against, asked, json, gate, reset, rounds } = options;
   const machine = describeMachine();
   console.log(machine);
   const stage = await Stage.build(folder);
@@ -99,7 +99,7 @@ async function run(options: Options, folder: string): Promise<readonly string[]>
   if (options.check) return check(stage, reset, asked);
   if (against === undefined) return measure(stage, options, machine);
   const pace = { rounds, warmUp: 1000, duration: 400 };
-  const { tables, slower } = await compareBuilds(stage, otherBuild(against), asked, pace, limit);
+  const { tables, slower } = await compareBuilds(stage, otherBuild(against), asked, pace, gate);
   if (json !== undefined) writeJson(json, { machine, pace, against, builds: tables });
   return slower;
 }
