@@ -74,8 +74,9 @@ export async function compareBuilds(
     const [ratios, low, high] = [spread.median, spread.low, spread.high].map(formatNumber);
     slower.push(`${name}: ${title} ${ratios} times the other's (95 %: ${low} to ${high})`);
   };
-  for (const [name, { shape = "head", warmUp, duration, ...load }] of Object.entries(LOADS)) {
+  for (const [name, settings] of Object.entries(LOADS)) {
     if (!asked(name)) continue;
+    const { shape = "head", warmUp = pace.warmUp, duration = pace.duration, ...load } = settings;
     if (name.startsWith("sockets") && process.platform !== "linux") {
       console.log(`\n${name}: not measured, because pairs of sockets are made on Linux only`);
       continue;
@@ -87,9 +88,9 @@ export async function compareBuilds(
     };
     const [current, again] = [entrantAt(stage), entrantAt(stage)];
     const run = await raceNewProcesses({ current, other: entrantAt(otherStage), again }, load, {
-      ...pace,
-      ...(duration !== undefined && { duration }),
-      ...(warmUp !== undefined && { warmUp }),
+      rounds: pace.rounds,
+      warmUp,
+      duration,
     });
     const rows = Object.entries(MEASURES).map(([title, of]) => {
       const spread = spreadOf(ratiosToOther(run, of));

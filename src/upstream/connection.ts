@@ -220,7 +220,7 @@ export class Connection {
   #challenge: AuthChallenge = { status: 401, header: undefined };
   /** Whether the server was started only to get its listing. If so, the connection becomes idle afterwards. */
   #isStartedToList = false;
-  /** Whether `#startLater` waits, and no signal has come meanwhile. */
+  /** True while `#startLater` waits and no signal has come. */
   #plansStart = false;
   #hasAttempted = false;
   /** Whether the connection has failed and stays so until a user acts. Meanwhile, its tools are not shown. */
@@ -497,7 +497,7 @@ export class Connection {
     this.#start();
   }
 
-  /** Whether the server is about to be started for the first time. */
+  /** True if the server is about to be started for the first time. */
   get isStartPlanned(): boolean {
     return this.#plansStart && this.#goal === "up";
   }

@@ -46,7 +46,7 @@ export interface ClientViewOptions {
   readonly clock: Clock;
   /** Returns the maximum time that a client's first list request waits for servers without a known listing, in ms. */
   listWait(): number;
-  /** Whether the hub closes. It has no servers then, and lists that say so would be wrong: they are not answered. */
+  /** True once the hub closes. It has no servers then, and lists that say so would be wrong: they are not answered. */
   isClosing(): boolean;
 }
 
