@@ -12,7 +12,7 @@ export interface Entrant {
   readonly tools: readonly [string, ...string[]];
   /** The transport over which the program is called; its stdin and stdout if absent. */
   readonly transport?: "http";
-  /** What its stdin and stdout are; pipes if absent. */
+  /** The kind of its stdin and stdout; pipes if absent. */
   readonly stdio?: Stdio;
   /** The protocol era of the client; legacy if absent. */
   readonly era?: Era;

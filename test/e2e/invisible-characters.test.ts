@@ -86,7 +86,7 @@ describe("what nobody sees in others' text", () => {
           "the end of one",
           () => /exited with code 3/.exec(client.stderr) ?? undefined,
         );
-        // What a server says is logged once it is connected, which a hub that knows its tools is in no hurry for.
+        // The hub starts a server whose tools it knows after the list. The call waits until the server is connected.
         await client.call("good__t");
         await closeClient(client);
         for (const char of HIDDEN) assert.ok(!client.stderr.includes(char), format);
