@@ -465,8 +465,8 @@ export class Connection {
   }
 
   /**
-   * Loads the saved listing, and starts the server if its goal is "up", at once or later (`startDelay`). A server with goal "onDemand" and no saved
-   * listing is started once to get its listing.
+   * Loads the saved listing, and starts the server if its goal is "up", at once or later (`startDelay`). A server with
+   * goal "onDemand" and no saved listing is started once to get its listing.
    */
   async begin(): Promise<void> {
     const { startDelay = 0 } = this.#options.environment;
